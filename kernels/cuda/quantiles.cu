@@ -35,6 +35,7 @@ constexpr int kBytesOfWarp = 4 << 10;  // of the keys of an output that a warp h
 constexpr int kBytesOfThread = 128;    // of a block
 constexpr int kLeastThreads = 128, kMostThreads = 1024;  // of a block
 constexpr int kMostBytesOfBlock = 128 << 10;             // of keys in shared memory
+constexpr int kShortDigit = 8, kLongDigit = 11;          // bits of a pass; the second if keys are not in shared memory
 constexpr std::int64_t kHasNan = -1, kLeft = -2;         // in place of how many numbers an output has
 
 // Which outputs a launch selects from: those of more than `shortest` positions, and of at most `longest`.
@@ -53,6 +54,9 @@ class Selector {
   static constexpr int kBins = 1 << kDigit;
   static constexpr Word kMost = static_cast<Word>(~Word{0});
   static constexpr int kElements = Vector16<Word>::kElements;
+  // Whether an output's keys may be in shared memory, and whether they may not. The first digit is all of a byte.
+  static constexpr bool kMayBeCached = sizeof(Word) > 1 && kDigit == kShortDigit;
+  static constexpr bool kMayBeUncached = kBlock || !kMayBeCached;
 
   // In shared memory, followed by the keys.
   struct Shared {
@@ -66,7 +70,7 @@ class Selector {
     std::uint64_t next;
   };
   REDUCED_HD static constexpr std::int64_t SharedBytes(std::int64_t room) {
-    if (sizeof(Word) == 1) room = 0;  // the first digit is all of a key
+    if (!kMayBeCached) room = 0;
     return static_cast<std::int64_t>(sizeof(Shared)) + (room * static_cast<std::int64_t>(sizeof(Word)) + 15) / 16 * 16;
   }
 
@@ -79,7 +83,7 @@ class Selector {
         shared_(*reinterpret_cast<Shared*>(memory)),
         keys_(reinterpret_cast<Word*>(memory + sizeof(Shared))),
         positions_(static_cast<int>(part.end)),
-        is_cached_(sizeof(Word) > 1 && positions_ <= share.room),
+        is_cached_(kMayBeCached && positions_ <= share.room),
         // Selecting by one digit after the other takes as long as sorting then.
         is_sorted_(is_cached_ && launch.of_each > min(16, positions_ / 64)) {}
 
@@ -183,7 +187,9 @@ class Selector {
   // Calls visit(key) for all positions, from shared memory if they are there.
   template <class Visit>
   __device__ void VisitKeys(const Visit& visit) const {
-    if (!is_cached_) return VisitArray([&](Word key, bool, int) { visit(key); });
+    if constexpr (kMayBeUncached) {
+      if (!is_cached_) return VisitArray([&](Word key, bool, int) { visit(key); });
+    }
     for (int v = Rank(); v * kElements < positions_; v += Size()) {
       Vector16<Word> some;
       memcpy(&some, reinterpret_cast<const uint4*>(keys_) + v, sizeof(some));
@@ -318,7 +324,7 @@ class Selector {
 };
 
 template <class Word, bool kBlock, int kDigit>
-__global__ void __launch_bounds__(kBlock ? kMostThreads : kWarpsOfBlock* kLanes)
+__global__ void __launch_bounds__(kBlock ? kMostThreads : kWarpsOfBlock* kLanes, kBlock ? 1 : 4)
     SelectKernel(const __grid_constant__ QuantilesLaunch launch, const __grid_constant__ KeyFormat format,
                  const __grid_constant__ Share share) {
   extern __shared__ uint4 shared_memory[];
@@ -384,7 +390,7 @@ template <class Word>
 cudaError_t LaunchSelects(const QuantilesLaunch& launch, const KeyFormat& format) {
   constexpr auto kWidth = static_cast<std::int64_t>(sizeof(Word));
   constexpr std::int64_t kOfWarp = kBytesOfWarp / kWidth;
-  constexpr int kShortDigit = 8, kLongDigit = sizeof(Word) == 1 ? kShortDigit : 11;
+  constexpr int kDigit = sizeof(Word) == 1 ? kShortDigit : kLongDigit;
   const bool is_uniform = launch.outputs.bounds == nullptr;
   Share share{.neighbours = LieOf(launch.array) == Lie::kNeighbours};
   if (!is_uniform || launch.positions <= kOfWarp) {
@@ -403,7 +409,7 @@ cudaError_t LaunchSelects(const QuantilesLaunch& launch, const KeyFormat& format
   const auto threads = static_cast<int>(std::bit_floor(
       static_cast<unsigned>(std::clamp<std::int64_t>(wanted * kWidth / kBytesOfThread, kLeastThreads, kMostThreads))));
   return caches ? LaunchSelect<Word, true, kShortDigit>(launch, format, share, threads)
-                : LaunchSelect<Word, true, kLongDigit>(launch, format, share, threads);
+                : LaunchSelect<Word, true, kDigit>(launch, format, share, threads);
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
 // Ops about the distribution of an array in the memory of a GPU, and about two arrays there: the time from the call to
-// the answers in host memory, and of the kernels alone, in plain reads of the array, or of both. Each answer is
-// compared with that of the CPU engine.
+// the answers in host memory, and of the kernels alone, in plain reads of the same bytes. Each answer is compared with
+// that of the CPU engine.
 //
-// usage: bench_answers [MIB [REPEATS]]
+// usage: bench_answers [MIB [REPEATS [parts|pairs]]]: only quantiles of many outputs, or ops about two arrays
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -72,18 +72,12 @@ std::vector<double> Even(double low, double high, int bins) {
   return edges;
 }
 
-enum class Outputs : std::uint8_t { kWhole, kRows, kKeys };
-
 struct CallRow {
   const char* name;
   OpCall call;
-  Outputs outputs = Outputs::kWhole;
 };
 
-constexpr std::int64_t kRow = 1024;
-constexpr std::int64_t kKeys = 1000;
-
-std::vector<CallRow> Calls(DType dtype, bool all) {
+std::vector<CallRow> Calls(DType dtype) {
   std::vector<double> logarithmic, percentiles;
   for (int i = 0; i <= 64; ++i) logarithmic.push_back(std::exp2(i - 32));
   for (int i = 1; i < 100; ++i) percentiles.push_back(i / 100.0);
@@ -99,17 +93,45 @@ std::vector<CallRow> Calls(DType dtype, bool all) {
       {"distinct", Op::kDistinct},
   };
   if (RowOf(dtype).bytes <= 2) calls.push_back({"mode", Op::kMode});
-  if (all) {
-    calls.push_back({"median of rows", Op::kMedian, Outputs::kRows});
-    calls.push_back({"4 quantiles of rows", {Op::kQuantile, {.quantiles = {0, 0.1, 0.5, 0.9}}}, Outputs::kRows});
-    calls.push_back({"median by keys", Op::kMedian, Outputs::kKeys});
-  }
-  if (RowOf(dtype).is_float) {
-    for (const Op op : {Op::kDot, Op::kWeightedMean, Op::kCosine, Op::kCorr, Op::kDistanceL1, Op::kDistanceL2}) {
-      calls.push_back({RowOf(op).name.data(), OpCall(op).With(dtype)});
-    }
-  }
   return calls;
+}
+
+// How an array falls apart: rows or columns of so many elements, or by so many keys.
+struct PartRow {
+  const char* name;
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+  std::int64_t keys = 0;
+};
+
+const PartRow kWhole = {"whole"};
+const PartRow kParts[] = {{.name = "rows 16", .rows = 16},
+                          {.name = "rows 64", .rows = 64},
+                          {.name = "rows 256", .rows = 256},
+                          {.name = "rows 1024", .rows = 1024},
+                          {.name = "rows 4096", .rows = 4096},
+                          {.name = "rows 16384", .rows = 16'384},
+                          {.name = "rows 65536", .rows = 65'536},
+                          {.name = "columns 1024", .columns = 1024},
+                          {.name = "columns 64Ki", .columns = 65'536},
+                          {.name = "1000 keys", .keys = 1000}};
+
+Partition PartitionOf(const PartRow& row, std::int64_t count, const ArrayRef& keys) {
+  Partition partition;
+  partition.layout = LayoutOf(std::vector<std::int64_t>{count}, {true});
+  if (row.rows > 0) partition.layout = LayoutOf(std::vector<std::int64_t>{count / row.rows, row.rows}, {false, true});
+  if (row.columns > 0) {
+    partition.layout = LayoutOf(std::vector<std::int64_t>{row.columns, count / row.columns}, {true, false});
+  }
+  if (row.keys > 0) {
+    partition.rows = count;
+    partition.keys = Keys{.keys = {.dtype = DType::kI32, .count = count, .array = keys}, .groups = row.keys};
+  }
+  return partition;
+}
+
+std::int64_t OutputsOf(const Partition& partition) {
+  return partition.keys.has_value() ? partition.keys->groups : partition.layout.outputs;
 }
 
 struct Timed {
@@ -121,8 +143,7 @@ struct Timed {
 // The best of several calls.
 Timed Run(Engine& engine, Job job, int repeats) {
   Timed timed;
-  timed.answers.resize(static_cast<std::size_t>(8 * AnswerElements(job.spec.ops[0]) * job.partition->layout.outputs *
-                                                job.partition->groups()));
+  timed.answers.resize(static_cast<std::size_t>(8 * AnswerElements(job.spec.ops[0]) * OutputsOf(*job.partition)));
   job.place = [&](std::int64_t, std::int64_t, const std::byte*) { return std::vector{timed.answers.data()}; };
   for (int i = 0; i < repeats; ++i) {
     absl::Notification done;
@@ -145,69 +166,69 @@ Timed Run(Engine& engine, Job job, int repeats) {
 class Bench {
  public:
   Bench(Engine& cpu, Engine& gpu, std::int64_t bytes, int repeats)
-      : cpu_(cpu),
-        gpu_(gpu),
-        bytes_(bytes),
-        repeats_(repeats),
-        host_(static_cast<std::size_t>(bytes)),
-        host_other_(host_.size()),
-        host_keys_(host_.size() / 4) {
+      : cpu_(cpu), gpu_(gpu), bytes_(bytes), repeats_(repeats), host_(static_cast<std::size_t>(bytes)) {
     absl::StatusOr<std::unique_ptr<ArrayMemory>> memory = gpu.Allocate(bytes);
     if (!memory.ok()) Fail(memory.status());
     memory_ = *std::move(memory);
-    memory = gpu.Allocate(bytes);
-    if (!memory.ok()) Fail(memory.status());
-    other_ = *std::move(memory);
-    memory = gpu.Allocate(bytes);  // 4 bytes for each element, of elements that have as many or more
-    if (!memory.ok()) Fail(memory.status());
-    keys_ = *std::move(memory);
-    for (std::size_t i = 0; i < host_keys_.size(); ++i) host_keys_[i] = static_cast<std::int32_t>(Mix(i) % kKeys);
-    if (const absl::Status status = keys_->Write(0, host_keys_.data(), bytes); !status.ok()) Fail(status);
     const absl::StatusOr<double> read = MicrosOfRead(memory_->array().data, bytes);
     if (!read.ok()) Fail(read.status());
     read_us_ = *read;
     std::printf("%s, %lld MiB; a plain read takes %.1f us\n", gpu.info().model.c_str(),
                 static_cast<long long>(bytes >> 20), read_us_);
-    std::printf("%-5s %-12s %-19s %9s %6s %9s %6s\n", "dtype", "data", "op", "us", "reads", "kernel us", "reads");
+    std::printf("%-5s %-12s %-13s %-17s %9s %6s %9s %6s\n", "dtype", "data", "of", "op", "us", "reads", "kernel us",
+                "reads");
   }
 
   // Whether all answers were right.
-  bool Run(DType dtype, const DataRow& data, bool all = false) {
-    const std::int64_t count = bytes_ / RowOf(dtype).bytes;
-    Fill(dtype, data, 0, &host_, *memory_);
-    Fill(dtype, data, static_cast<std::uint64_t>(count), &host_other_, *other_);
+  bool Run(DType dtype, const DataRow& data) {
+    Write(dtype, data, 0, &host_, *memory_);
     bool right = true;
-    for (const CallRow& row : Calls(dtype, all)) {
-      Job job{.spec = {.dtype = dtype, .count = count, .ops = {row.call}, .empty_policy = EmptyPolicy::kFill}};
-      const bool two = OtherOf(row.call.op) != OtherOperand::kNone;
-      const auto set = [&](const ArrayRef& array, const ArrayRef& other, const ArrayRef& keys) {
-        job.array = array;
-        if (two) job.y = job.weights = OtherArray{{dtype, count, other}};
-        const std::int64_t rows = row.outputs == Outputs::kRows ? count / kRow : 1;
-        Partition& partition = job.partition.emplace(Partition{.rows = count});
-        partition.layout = LayoutOf(std::vector<std::int64_t>{rows, count / rows}, {false, true});
-        if (row.outputs == Outputs::kKeys) partition.keys = Keys{.keys = {DType::kI32, count, keys}, .groups = kKeys};
-        if (row.outputs == Outputs::kKeys) partition.layout = LayoutOf(std::vector<std::int64_t>{count}, {true});
-      };
-      set({.data = host_.data()}, {.data = host_other_.data()}, {.data = host_keys_.data()});
-      const Timed wanted = reduced::Run(cpu_, job, 1);
-      set(memory_->array(), other_->array(), keys_->array());
-      const double read_us = two ? 2 * read_us_ : read_us_;
-      const Timed timed = reduced::Run(gpu_, job, repeats_);
-      const bool same = timed.answers == wanted.answers;
-      right = right && same;
-      std::printf("%-5s %-12s %-19s %9.1f %6.2f %9.1f %6.2f%s\n", std::string(RowOf(dtype).name).c_str(), data.name,
-                  row.name, timed.us, timed.us / read_us, timed.kernel_us, timed.kernel_us / read_us,
-                  same ? "" : "  WRONG");
-      std::fflush(stdout);
+    for (const CallRow& row : Calls(dtype)) right = Run(dtype, data, kWhole, row) && right;
+    return right;
+  }
+
+  // The same of quantiles of many outputs.
+  bool RunParts(DType dtype, const DataRow& data) {
+    Write(dtype, data, 0, &host_, *memory_);
+    const std::int64_t count = bytes_ / RowOf(dtype).bytes;
+    host_keys_.resize(static_cast<std::size_t>(RowOf(dtype).bytes < 4 ? 1 : count));
+    for (std::size_t i = 0; i < host_keys_.size(); ++i) host_keys_[i] = static_cast<std::int32_t>(Mix(i) % 1000);
+    const auto key_bytes = static_cast<std::int64_t>(host_keys_.size() * sizeof(host_keys_[0]));
+    absl::StatusOr<std::unique_ptr<ArrayMemory>> memory = gpu_.Allocate(key_bytes);
+    if (!memory.ok()) Fail(memory.status());
+    keys_ = *std::move(memory);
+    const auto* const keys = reinterpret_cast<const std::byte*>(host_keys_.data());
+    if (const absl::Status status = keys_->Write(0, keys, key_bytes); !status.ok()) Fail(status);
+    bool right = true;
+    for (const PartRow& part : kParts) {
+      if (part.keys > 0 && RowOf(dtype).bytes < 4) continue;  // what is sorted would take many times the array
+      const std::vector<CallRow> calls = Calls(dtype);
+      for (std::size_t i = 0; i < (part.rows >= 256 ? 3 : 2); ++i) right = Run(dtype, data, part, calls[i]) && right;
     }
+    keys_ = nullptr;
+    return right;
+  }
+
+  // The same of two arrays.
+  bool RunPairs(DType dtype, const DataRow& data) {
+    Write(dtype, data, 0, &host_, *memory_);
+    host_other_.resize(host_.size());
+    absl::StatusOr<std::unique_ptr<ArrayMemory>> memory = gpu_.Allocate(bytes_);
+    if (!memory.ok()) Fail(memory.status());
+    other_ = *std::move(memory);
+    Write(dtype, data, static_cast<std::uint64_t>(bytes_), &host_other_, *other_);
+    bool right = true;
+    for (const Op op : {Op::kDot, Op::kWeightedMean, Op::kCosine, Op::kCorr, Op::kDistanceL1, Op::kDistanceL2}) {
+      right = Run(dtype, data, kWhole, {RowOf(op).name.data(), OpCall(op).With(dtype)}) && right;
+    }
+    other_ = nullptr;
     return right;
   }
 
  private:
-  // The elements from number `first` on of endless data.
-  static void Fill(DType dtype, const DataRow& data, std::uint64_t first, std::vector<std::byte>* host,
-                   ArrayMemory& memory) {
+  // Elements from number `first` on of endless data.
+  static void Write(DType dtype, const DataRow& data, std::uint64_t first, std::vector<std::byte>* host,
+                    ArrayMemory& memory) {
     const std::int64_t count = std::ssize(*host) / RowOf(dtype).bytes;
     VisitDType(dtype, [&]<class T>(std::type_identity<T>) {
       auto* const elements = reinterpret_cast<T*>(host->data());
@@ -223,14 +244,36 @@ class Bench {
     if (const absl::Status status = memory.Write(0, host->data(), std::ssize(*host)); !status.ok()) Fail(status);
   }
 
+  bool Run(DType dtype, const DataRow& data, const PartRow& part, const CallRow& row) {
+    const std::int64_t count = bytes_ / RowOf(dtype).bytes;
+    Job job{.spec = {.dtype = dtype, .count = count, .ops = {row.call}, .empty_policy = EmptyPolicy::kFill}};
+    job.array = {.data = host_.data()};
+    job.partition = PartitionOf(part, count, {.data = host_keys_.data()});
+    const bool two = OtherOf(row.call.op) != OtherOperand::kNone;
+    if (two) job.y = job.weights = OtherArray{{dtype, count, {.data = host_other_.data()}}};
+    const Timed wanted = reduced::Run(cpu_, job, 1);
+    job.array = memory_->array();
+    job.partition = PartitionOf(part, count, keys_ == nullptr ? ArrayRef{} : keys_->array());
+    if (two) job.y = job.weights = OtherArray{{dtype, count, other_->array()}};
+    const double read_us = two ? 2 * read_us_ : read_us_;
+    const Timed timed = reduced::Run(gpu_, job, repeats_);
+    const bool same = timed.answers == wanted.answers;
+    std::printf("%-5s %-12s %-13s %-17s %9.1f %6.2f %9.1f %6.2f%s\n", std::string(RowOf(dtype).name).c_str(), data.name,
+                part.name, row.name, timed.us, timed.us / read_us, timed.kernel_us, timed.kernel_us / read_us,
+                same ? "" : "  WRONG");
+    std::fflush(stdout);
+    return same;
+  }
+
   Engine& cpu_;
   Engine& gpu_;
   const std::int64_t bytes_;
   const int repeats_;
   std::vector<std::byte> host_;
+  std::unique_ptr<ArrayMemory> memory_;
   std::vector<std::byte> host_other_;
   std::vector<std::int32_t> host_keys_;
-  std::unique_ptr<ArrayMemory> memory_, other_, keys_;
+  std::unique_ptr<ArrayMemory> other_, keys_;
   double read_us_ = 0;
 };
 
@@ -245,8 +288,19 @@ int Main(int argc, char** argv) {
   if (!gpu.ok()) Fail(gpu.status());
   Bench bench(**cpu, **gpu, bytes, repeats);
   bool right = true;
+  const std::string only = argc > 3 ? argv[3] : "";
+  for (const DType dtype : {DType::kF32, DType::kF64, DType::kU8}) {
+    if (only != "pairs") right = bench.RunParts(dtype, kNormal) && right;
+  }
+  for (const DType dtype : {DType::kF32, DType::kF64, DType::kF16, DType::kBF16}) {
+    if (only != "parts") right = bench.RunPairs(dtype, kNormal) && right;
+  }
+  for (const DataRow& data : kOthers) {
+    if (only != "parts") right = bench.RunPairs(DType::kF32, data) && right;
+  }
+  if (!only.empty()) return right ? 0 : 1;
   for (const DType dtype : {DType::kF32, DType::kF64, DType::kI32, DType::kF16, DType::kU8}) {
-    right = bench.Run(dtype, kNormal, RowOf(dtype).bytes >= 4) && right;
+    right = bench.Run(dtype, kNormal) && right;
   }
   for (const DataRow& data : kOthers) right = bench.Run(DType::kF32, data) && right;
   for (const DataRow& data : kOthers) right = bench.Run(DType::kF64, data) && right;

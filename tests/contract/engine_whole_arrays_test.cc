@@ -102,12 +102,16 @@ class EngineWholeArrays : public EngineTest<KindAndDType> {
 
   void Check(const Bytes& array, const std::vector<OpCall>& calls, NanPolicy policy, const std::string& name,
              std::vector<std::int64_t> shape = {}) {
-    const std::int64_t count = std::ssize(array) / RowOf(dtype()).bytes;
-    if (shape.empty()) shape = {count};
+    if (shape.empty()) shape = {std::ssize(array) / RowOf(dtype()).bytes};
     Partition partition;
     std::vector<bool> axes(shape.size(), true);
     axes[0] = shape.size() == 1;
     partition.layout = LayoutOf(shape, axes);
+    CheckPartition(array, calls, policy, name, partition);
+  }
+  void CheckPartition(const Bytes& array, const std::vector<OpCall>& calls, NanPolicy policy, const std::string& name,
+                      const Partition& partition) {
+    const std::int64_t count = std::ssize(array) / RowOf(dtype()).bytes;
     ReduceSpec spec = Spec(dtype(), count);
     spec.ops = calls;
     spec.nan_policy = policy;
@@ -143,6 +147,66 @@ TEST_P(EngineWholeArrays, AnswerAsTheCpuEngine) {
 TEST_P(EngineWholeArrays, LongRows) {
   const Bytes array = MakeData(DataKind::kFull, dtype(), 3 * 70'001, 3);
   Check(array, AllCalls(dtype()), NanPolicy::kPropagate, "rows", {3, 70'001});
+}
+
+// Each way by which quantiles of many outputs are launched: by a warp or a block for each, whose keys are in shared
+// memory or read again, and as arrays; selected or sorted; whatever lies between the elements.
+TEST_P(EngineWholeArrays, QuantilesOfManyOutputs) {
+  std::vector<double> percentiles;
+  for (int i = 100; i >= 0; --i) percentiles.push_back(i / 100.0);
+  const std::vector<OpCall> calls = {Op::kMedian,
+                                     Op::kCount,
+                                     {Op::kMedian, {.method = QuantileMethod::kHigher}},
+                                     {Op::kQuantile, {.quantiles = {0.75, 0, 1, 0.001}}},
+                                     {Op::kQuantile, {.quantiles = {0.3}, .method = QuantileMethod::kMidpoint}},
+                                     {Op::kQuantile, {.quantiles = percentiles, .method = QuantileMethod::kNearest}},
+                                     {Op::kBottomK, {.k = 1}}};
+  constexpr std::int64_t kCount = 400'000;
+  const std::vector<std::int64_t> offsets = {3,      3,       4,       9,       73,      1'097,   1'097,   6'000,
+                                             40'000, 340'007, 340'100, 341'000, 350'000, 351'024, 352'000, 400'000};
+  const Bytes bounds = BytesOf(offsets);
+  std::vector<std::int32_t> few, many;
+  for (std::int64_t i = 0; i < kCount; ++i) {
+    few.push_back(static_cast<std::int32_t>(i * i % 11));
+    many.push_back(static_cast<std::int32_t>(i * 7 % 1'013));
+  }
+  const Bytes few_keys = BytesOf(few), many_keys = BytesOf(many);
+  Bytes bits(kCount / 8 + 1);
+  for (std::size_t i = 0; i < bits.size(); ++i) bits[i] = static_cast<std::byte>(i % 250 * 3);
+  const auto check = [&](const Bytes& array, NanPolicy policy, const std::string& name, Partition partition) {
+    if (partition.grouped()) {
+      partition.layout = LayoutOf(std::vector{kCount}, {true});
+      partition.rows = kCount;
+    }
+    CheckPartition(array, calls, policy, name, partition);
+    partition.mask = Mask{.array = SideOf(DType::kU8, bits), .bits = true, .first_bit = 5};
+    CheckPartition(array, calls, policy, name + " under a mask", partition);
+  };
+  for (const DataKind kind : {DataKind::kFull, DataKind::kSomeNan}) {
+    if (!Applies(kDataKinds[static_cast<int>(kind)], dtype())) continue;
+    const NanPolicy policy = kind == DataKind::kSomeNan ? NanPolicy::kOmit : NanPolicy::kPropagate;
+    const Bytes array = MakeData(kind, dtype(), kCount, 3);
+    Partition partition;
+    for (const std::int64_t size : {1, 40, 64, 1'000, 1'024, 4'000, 10'000, 50'000, 300'000}) {
+      const std::int64_t others = kCount / size;  // some sizes leave elements out
+      const Bytes some(array.begin(),
+                       array.begin() + static_cast<std::ptrdiff_t>(size * others * RowOf(dtype()).bytes));
+      if (size == 1 && kSlowBuild) continue;
+      partition.layout = LayoutOf(std::vector{others, size}, {false, true});
+      check(some, policy, "rows of " + std::to_string(size), partition);
+      partition.layout = LayoutOf(std::vector{size, others}, {true, false});
+      check(some, policy, "columns of " + std::to_string(size), partition);
+    }
+    partition.layout = LayoutOf(std::vector<std::int64_t>{50, 160, 50}, {false, true, false});
+    check(array, policy, "the middle", partition);
+    partition.segments = Segments{.bounds = SideOf(DType::kI64, bounds)};
+    check(array, policy, "segments", partition);
+    partition.segments.reset();
+    partition.keys = Keys{.keys = SideOf(DType::kI32, many_keys), .groups = 1'013};
+    check(array, policy, "many keys", partition);
+    partition.keys = Keys{.keys = SideOf(DType::kI32, few_keys)};
+    check(array, policy, "few keys", partition);
+  }
 }
 
 // Long enough that bounds of the best elements come from a sample.
