@@ -130,7 +130,7 @@ class Selector {
   // Calls visit(key, is_there, place) for all positions of the output in the array, in any order. Each has a place.
   template <class Visit>
   __device__ void VisitArray(const Visit& visit) const {
-    constexpr int kInFlight = 4;
+    constexpr int kInFlight = kElements > 4 ? 2 : 4;  // many narrow elements take registers
     const auto add = [&](Word raw, bool is_there, int place) {
       bool counts = is_there;
       const Word key = KeyOf(raw, format_, &counts);
