@@ -64,17 +64,19 @@ absl::Status CudaLane::GroupReduction::AnswerQuantiles(std::size_t op) {
                          .stream = lane_.kernel_stream_};
   if (!grouped_) launch.outputs.kept = DimensionsFrom(partition_.layout.kept);
 
-  // Of each output, all of it aligned: an integer, two keys and an answer for each quantile, and a byte.
+  // Of each output: an integer, two keys and an answer for each quantile, and a byte.
   const std::int64_t answer_bytes = of_each * RowOf(result).bytes, key_bytes = 2 * of_each * width_;
   const std::int64_t bytes = std::int64_t{sizeof(*launch.numbers)} + key_bytes + answer_bytes + 1;
   const std::int64_t size = std::clamp<std::int64_t>(
       std::min(kBatchBytes / bytes, kBatchPositions / std::max<std::int64_t>(1, positions)), 1, outputs_);
   std::vector<std::unique_ptr<ArrayMemory>> memory;
-  const absl::StatusOr<std::byte*> room = Allocate(size * bytes, &memory);
+  constexpr std::int64_t kAlignment = 8;  // of answers, whose keys may be narrow
+  const std::int64_t keys_bytes = (size * key_bytes + kAlignment - 1) / kAlignment * kAlignment;
+  const absl::StatusOr<std::byte*> room = Allocate(size * bytes + kAlignment, &memory);
   if (!room.ok()) return room.status();
   launch.numbers = reinterpret_cast<std::int64_t*>(*room);
   launch.keys = *room + size * std::int64_t{sizeof(*launch.numbers)};
-  launch.answers = static_cast<std::byte*>(launch.keys) + size * key_bytes;
+  launch.answers = static_cast<std::byte*>(launch.keys) + keys_bytes;
   std::vector<std::uint8_t> left(static_cast<std::size_t>(size));
   std::vector<std::int64_t> too_long;
   absl::Status status;
