@@ -26,6 +26,7 @@ template <Term... kAll>
 struct TermList {
   static constexpr int kCount = sizeof...(kAll);
   static constexpr Term kTerms[] = {kAll...};
+  static constexpr bool Has(Term term) { return ((kAll == term) || ...); }
   __device__ static constexpr Term At(int i) {
     constexpr Term terms[] = {kAll...};
     return terms[i];
@@ -155,16 +156,40 @@ class WarpPairSums {
   using Element = PairElement<T>;
   static constexpr int kBins = Element::kBins;
   static constexpr int kTileDeposits = kTile * 2;
+  // By how many powers of two the elements of a tile may differ, if there are sums of elements alone.
+  static constexpr bool kOfElements = Terms::Has(Term::kX) || Terms::Has(Term::kY);
+  static constexpr int kNarrowSpread = kOfElements ? 53 - Element::kDigits - 3 : 0;
+  static_assert(kTile <= 1 << 3);
 
  public:
   __device__ explicit WarpPairSums(BlockDigits<Terms>* digits) : digits_(digits) {}
 
   __device__ __forceinline__ void Add(T (&x)[kTile], T (&y)[kTile]) {
     if (deposits_ + kTileDeposits > kMaxDeposits) Flush();
-    if (!__all_sync(kFullWarp, x_.Takes(RangeOf(x)) && y_.Takes(RangeOf(y)))) TakeOut(x, y);
+    const PatternRange of_x = RangeOf(x), of_y = RangeOf(y);
+    if (!__all_sync(kFullWarp, x_.Takes(of_x) && y_.Takes(of_y))) TakeOut(x, y);
     deposits_ += kTileDeposits;
+    // Where f64 has the sum of a thread's elements exactly, the bins take that alone.
+    const bool adds_first =
+        kNarrowSpread > 0 && __all_sync(kFullWarp, max(SpreadOf(of_x), SpreadOf(of_y)) <= kNarrowSpread);
+    if (adds_first) {
+      double sum_of_x = 0, sum_of_y = 0;
 #pragma unroll
-    for (int i = 0; i < kTile; ++i) Deposit<0>(ToDouble(x[i]), ToDouble(y[i]));
+      for (int i = 0; i < kTile; ++i) {
+        const double a = ToDouble(x[i]), b = ToDouble(y[i]);
+        sum_of_x = __dadd_rn(sum_of_x, a);
+        sum_of_y = __dadd_rn(sum_of_y, b);
+        Deposit<0, false>(a, b);
+      }
+      Deposit<0, true>(sum_of_x, sum_of_y);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kTile; ++i) {
+        const double a = ToDouble(x[i]), b = ToDouble(y[i]);
+        Deposit<0, false>(a, b);
+        Deposit<0, true>(a, b);
+      }
+    }
   }
 
   // Bins to digits.
@@ -184,6 +209,12 @@ class WarpPairSums {
       range.least_less_one = __viaddmin_u32(pattern, ~0u, range.least_less_one);
     }
     return range;
+  }
+
+  // By how many powers of two the magnitudes of a thread's elements differ, or one more. Negative if there are none.
+  __device__ static int SpreadOf(const PatternRange& range) {
+    return static_cast<int>(range.largest >> Element::kFieldAt) -
+           static_cast<int>(range.least_less_one >> Element::kFieldAt);
   }
 
   // Below which power of two the terms are.
@@ -211,12 +242,15 @@ class WarpPairSums {
     }
   }
 
-  template <int kAt>
+  // Terms of elements alone, or the others.
+  template <int kAt, bool kElements>
   __device__ __forceinline__ void Deposit(double x, double y) {
     if constexpr (kAt < Terms::kCount) {
       constexpr Term kTerm = Terms::kTerms[kAt];
       double(&bin)[kBins] = bin_[kAt];
-      if constexpr (IsProduct(kTerm)) {
+      if constexpr (kElements != (kTerm == Term::kX || kTerm == Term::kY)) {
+        // in the other call
+      } else if constexpr (IsProduct(kTerm)) {
         const double a = kTerm == Term::kYY ? y : x, b = kTerm == Term::kXX ? x : y;
         const double product = __dmul_rn(a, b);
         reduced::Deposit<0, kBins>(bin, product);
@@ -230,7 +264,7 @@ class WarpPairSums {
       } else {
         reduced::Deposit<0, kBins>(bin, kTerm == Term::kX ? x : y);
       }
-      Deposit<kAt + 1>(x, y);
+      Deposit<kAt + 1, kElements>(x, y);
     }
   }
 
