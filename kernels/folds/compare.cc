@@ -189,11 +189,45 @@ class CompareFold final : public DistributionFold {
     }
     mismatches_ += static_cast<std::uint64_t>(found.mismatches);
     different_bits_ += static_cast<std::uint64_t>(found.different_bits);
-    const bool record = found.greatest > best(ComparisonRecord::kAbs) || found.more_rel ||
-                        static_cast<double>(found.greatest_steps) > best(ComparisonRecord::kUlp) ||
-                        (found.mismatches > 0 && !records_.front().any());
-    if (record) AddRecords(tile.x, tile.y, first, tile.count);
+    const auto steps = [&](std::int64_t i) {
+      return is_float_ ? static_cast<double>(steps_.Between(tile.x[i], tile.y[i])) : std::fabs(tile.x[i] - tile.y[i]);
+    };
+    const double greatest_steps = is_float_ ? static_cast<double>(found.greatest_steps) : found.greatest;
+    if (found.mismatches > 0 && !records_.front().any()) {
+      Locate(ComparisonRecord::kFirst, 0, tile, first, [&](std::int64_t i) { return !Match(tile.x[i], tile.y[i]); });
+    }
+    if (found.greatest > best(ComparisonRecord::kAbs)) {
+      Locate(ComparisonRecord::kAbs, RankOfFigure(found.greatest), tile, first,
+             [&](std::int64_t i) { return std::fabs(tile.x[i] - tile.y[i]) == found.greatest; });
+    }
+    if (greatest_steps > best(ComparisonRecord::kUlp)) {
+      Locate(ComparisonRecord::kUlp, RankOfFigure(greatest_steps), tile, first,
+             [&](std::int64_t i) { return steps(i) == greatest_steps; });
+    }
+    if (found.more_rel || !records_[static_cast<std::size_t>(ComparisonRecord::kRel)].any()) {
+      for (std::int64_t i = 0; i < tile.count; ++i) {
+        const double distance = std::fabs(tile.x[i] - tile.y[i]);
+        Offer(ComparisonRecord::kRel, RankOfFigure(Relative(distance, tile.y[i])), first + i, tile.x[i], tile.y[i]);
+      }
+    }
     return true;
+  }
+
+  // Notes the first pair of a tile for which `is` says so.
+  template <class Is>
+  void Locate(ComparisonRecord which, std::uint64_t rank, const TermTile& tile, std::int64_t first, const Is& is) {
+    std::int64_t i = 0;
+    while (!is(i)) ++i;
+    Offer(which, rank, first + i, tile.x[i], tile.y[i]);
+  }
+  // Indexes ascend.
+  void Offer(ComparisonRecord which, std::uint64_t rank, std::int64_t index, double x, double y) {
+    Record& best = records_[static_cast<std::size_t>(which)];
+    if (rank < best.rank || !best.any()) best = {rank, static_cast<std::uint64_t>(index), x, y};
+  }
+  static double Relative(double distance, double y) {
+    if (distance == 0) return 0;
+    return y == 0 || std::isinf(distance) ? std::numeric_limits<double>::infinity() : distance / std::fabs(y);
   }
 
   // Conversions differ in whether they make NaNs quiet.
@@ -217,23 +251,12 @@ class CompareFold final : public DistributionFold {
   }
 
   void AddIntegers(const void* elements, const void* others, std::int64_t first, std::int64_t count) {
-    constexpr std::int64_t kSome = 64;
-    Int128 x[kSome], y[kSome];
-    bool differ[kSome];
-    const auto load = [](DType dtype, const void* from, std::int64_t begin, std::int64_t some, Int128* to) {
-      VisitDType(dtype, [&]<class T>(std::type_identity<T>) {
-        if constexpr (!kIsFloat<T>) {
-          for (std::int64_t i = 0; i < some; ++i) to[i] = ToInteger(ElementAt<T>(from, begin + i));
-        }
-      });
-    };
-    for (std::int64_t begin = 0; begin < count; begin += kSome) {
-      const std::int64_t some = std::min(kSome, count - begin);
-      load(spec_.dtype, elements, begin, some, x);
-      load(other_, others, begin, some, y);
-      for (std::int64_t i = 0; i < some; ++i) differ[i] = x[i] != y[i];
-      AddValues(x, y, differ, first + begin, some);
-    }
+    Int128 x[kTermTileElements], y[kTermTileElements];
+    bool differ[kTermTileElements];
+    LoadIntegers(spec_.dtype, elements, count, x);
+    LoadIntegers(other_, others, count, y);
+    for (std::int64_t i = 0; i < count; ++i) differ[i] = x[i] != y[i];
+    AddValues(x, y, differ, first, count);
   }
 
   // Adds pairs one by one.
@@ -260,21 +283,14 @@ class CompareFold final : public DistributionFold {
   void AddRecords(const Value* x, const Value* y, std::int64_t first, std::int64_t count) {
     for (std::int64_t i = 0; i < count; ++i) {
       const auto a = static_cast<double>(x[i]), b = static_cast<double>(y[i]);
-      const auto offer = [&](ComparisonRecord which, std::uint64_t rank) {
-        Record& best = records_[static_cast<std::size_t>(which)];
-        if (rank < best.rank || !best.any())
-          best = {rank, static_cast<std::uint64_t>(first + i), a, b};  // ranks ascend
-      };
+      const auto offer = [&](ComparisonRecord which, std::uint64_t rank) { Offer(which, rank, first + i, a, b); };
       const bool nan = std::isnan(a) || std::isnan(b);
       if (nan && omits_nans_) continue;
       if (!records_.front().any() && !Match(x[i], y[i])) offer(ComparisonRecord::kFirst, 0);
       if (nan) continue;
       const double distance = x[i] == y[i] ? 0 : DistanceOfValues(x[i], y[i]);
-      const double relative = distance == 0                    ? 0
-                              : b == 0 || std::isinf(distance) ? std::numeric_limits<double>::infinity()
-                                                               : distance / std::fabs(b);
       offer(ComparisonRecord::kAbs, RankOfFigure(distance));
-      offer(ComparisonRecord::kRel, RankOfFigure(relative));
+      offer(ComparisonRecord::kRel, RankOfFigure(Relative(distance, b)));
       offer(ComparisonRecord::kUlp, RankOfFigure(is_float_ ? static_cast<double>(steps_.Between(a, b)) : distance));
     }
   }
