@@ -169,18 +169,20 @@ class CompareFold final : public DistributionFold {
     }
   }
 
+  // The greatest figure so far; -1: none.
+  double Best(ComparisonRecord which) const {
+    const Record& record = records_[static_cast<std::size_t>(which)];
+    return record.any() ? FigureOfRank(record.rank) : -1;
+  }
+
   // Adds a tile of finite doubles. It is looked at one by one only if it may have a record.
   bool AddWhole(const TermTile& tile, const Magnitudes& of_x, const Magnitudes& of_y, std::int64_t first) {
-    const auto best = [this](ComparisonRecord which) {
-      const Record& record = records_[static_cast<std::size_t>(which)];
-      return record.any() ? FigureOfRank(record.rank) : -1;
-    };
     ComparedTile found;
     const CompareRules rules{.rtol = call_.given().rtol,
                              .atol = call_.given().atol,
                              .steps = steps_,
                              .counts_steps = is_float_,
-                             .best_rel = std::max(0.0, best(ComparisonRecord::kRel))};
+                             .best_rel = std::max(0.0, Best(ComparisonRecord::kRel))};
     if (!CompareWholeTile(tile, of_x, of_y, rules, &found)) return false;
     if (found.greatest == 0) {
       sums_.AddCount(TermCount::kElements, tile.count);
@@ -196,11 +198,11 @@ class CompareFold final : public DistributionFold {
     if (found.mismatches > 0 && !records_.front().any()) {
       Locate(ComparisonRecord::kFirst, 0, tile, first, [&](std::int64_t i) { return !Match(tile.x[i], tile.y[i]); });
     }
-    if (found.greatest > best(ComparisonRecord::kAbs)) {
+    if (found.greatest > Best(ComparisonRecord::kAbs)) {
       Locate(ComparisonRecord::kAbs, RankOfFigure(found.greatest), tile, first,
              [&](std::int64_t i) { return std::fabs(tile.x[i] - tile.y[i]) == found.greatest; });
     }
-    if (greatest_steps > best(ComparisonRecord::kUlp)) {
+    if (greatest_steps > Best(ComparisonRecord::kUlp)) {
       Locate(ComparisonRecord::kUlp, RankOfFigure(greatest_steps), tile, first,
              [&](std::int64_t i) { return steps(i) == greatest_steps; });
     }
@@ -281,17 +283,23 @@ class CompareFold final : public DistributionFold {
 
   template <class Value>
   void AddRecords(const Value* x, const Value* y, std::int64_t first, std::int64_t count) {
+    double abs = Best(ComparisonRecord::kAbs), rel = Best(ComparisonRecord::kRel), ulp = Best(ComparisonRecord::kUlp);
     for (std::int64_t i = 0; i < count; ++i) {
       const auto a = static_cast<double>(x[i]), b = static_cast<double>(y[i]);
-      const auto offer = [&](ComparisonRecord which, std::uint64_t rank) { Offer(which, rank, first + i, a, b); };
       const bool nan = std::isnan(a) || std::isnan(b);
       if (nan && omits_nans_) continue;
-      if (!records_.front().any() && !Match(x[i], y[i])) offer(ComparisonRecord::kFirst, 0);
+      if (!records_.front().any() && !Match(x[i], y[i])) Offer(ComparisonRecord::kFirst, 0, first + i, a, b);
       if (nan) continue;
       const double distance = x[i] == y[i] ? 0 : DistanceOfValues(x[i], y[i]);
-      offer(ComparisonRecord::kAbs, RankOfFigure(distance));
-      offer(ComparisonRecord::kRel, RankOfFigure(Relative(distance, b)));
-      offer(ComparisonRecord::kUlp, RankOfFigure(is_float_ ? static_cast<double>(steps_.Between(a, b)) : distance));
+      const auto offer = [&](ComparisonRecord which, double figure, double* best) {
+        if (figure <= *best) return;
+        *best = figure;
+        Offer(which, RankOfFigure(figure), first + i, a, b);
+      };
+      offer(ComparisonRecord::kAbs, distance, &abs);
+      // A quotient that is greater than another number has a dividend of at least their product, rounded.
+      if (!(distance < rel * std::fabs(b))) offer(ComparisonRecord::kRel, Relative(distance, b), &rel);
+      offer(ComparisonRecord::kUlp, is_float_ ? static_cast<double>(steps_.Between(a, b)) : distance, &ulp);
     }
   }
 
