@@ -318,18 +318,17 @@ void AddTermsBy(const TermTile& tile, const double* x, const double* y, const Ma
 
 template <Term kTerm>
 bool FoldTerm(const TermTile& tile, int low, std::span<std::uint64_t> words) {
-  const Magnitudes& x = tile.of_x;
-  const Magnitudes& y = tile.of_y;
-  const Magnitudes of = MagnitudesOf(kTerm, x, y);
+  constexpr bool kOfX = kTerm == Term::kX || kTerm == Term::kXX || kTerm == Term::kXXX || kTerm == Term::kXXXX;
+  constexpr bool kOfY = kTerm == Term::kY || kTerm == Term::kYY;
+  const double* const first = kOfY ? tile.y : tile.x;
+  const double* const second = kOfX ? tile.x : tile.y;
+  const Magnitudes& of_first = kOfY ? tile.of_y : tile.of_x;
+  const Magnitudes& of_second = kOfX ? tile.of_x : tile.of_y;
+  const Magnitudes of = MagnitudesOf(kTerm, tile.of_x, tile.of_y);
   if (!of.any) return true;
-  [[maybe_unused]] const Magnitudes square = MagnitudesOf(Term::kXX, x, y);
   const auto far = [](const Magnitudes& each) { return each.top > kLargestTermTop || each.unit < kSmallestTermUnit; };
   if (far(of)) return false;
   constexpr int kDigits = std::numeric_limits<double>::digits;
-  const double* const first = kTerm == Term::kY || kTerm == Term::kYY ? tile.y : tile.x;
-  const double* const second = kTerm == Term::kX || kTerm == Term::kXX || kTerm == Term::kXXX ? tile.x
-                               : kTerm == Term::kXXXX                                         ? tile.x
-                                                                                              : tile.y;
   const auto add = [&]<class Doubles>(std::type_identity<Doubles>) {
     AddTermsBy<Doubles>(tile, first, second, of, low, words);
     return true;
@@ -337,8 +336,7 @@ bool FoldTerm(const TermTile& tile, int low, std::span<std::uint64_t> words) {
   if constexpr (kTerm == Term::kX || kTerm == Term::kY) return add(std::type_identity<ElementDoubles>());
   constexpr bool kProduct = kTerm == Term::kXX || kTerm == Term::kXY || kTerm == Term::kYY;
   if constexpr (kProduct) {
-    const int digits = kTerm == Term::kXX ? 2 * x.digits : kTerm == Term::kYY ? 2 * y.digits : x.digits + y.digits;
-    if (digits <= kDigits) return add(std::type_identity<ProductDoubles<true> >());
+    if (of_first.digits + of_second.digits <= kDigits) return add(std::type_identity<ProductDoubles<true> >());
   }
   if constexpr (kTerm == Term::kDistance) {
     return of.top - of.unit <= kDigits ? add(std::type_identity<DistanceDoubles<true> >())
@@ -350,8 +348,8 @@ bool FoldTerm(const TermTile& tile, int low, std::span<std::uint64_t> words) {
     return of.top - of.unit <= 2 * kDigits ? add(std::type_identity<SquaredDistanceDoubles<true> >())
                                            : add(std::type_identity<SquaredDistanceDoubles<false> >());
   }
-  if (far(square)) return false;
-  [[maybe_unused]] const bool exact = 2 * x.digits <= kDigits;
+  if (far(MagnitudesOf(Term::kXX, tile.of_x, tile.of_y))) return false;
+  [[maybe_unused]] const bool exact = 2 * of_first.digits <= kDigits;
   if constexpr (kTerm == Term::kXXY || kTerm == Term::kXXX) {
     return exact ? add(std::type_identity<TripleDoubles<true> >()) : add(std::type_identity<TripleDoubles<false> >());
   }
