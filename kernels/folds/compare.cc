@@ -191,37 +191,13 @@ class CompareFold final : public DistributionFold {
     }
     mismatches_ += static_cast<std::uint64_t>(found.mismatches);
     different_bits_ += static_cast<std::uint64_t>(found.different_bits);
-    const auto steps = [&](std::int64_t i) {
-      return is_float_ ? static_cast<double>(steps_.Between(tile.x[i], tile.y[i])) : std::fabs(tile.x[i] - tile.y[i]);
-    };
-    const double greatest_steps = is_float_ ? static_cast<double>(found.greatest_steps) : found.greatest;
-    if (found.mismatches > 0 && !records_.front().any()) {
-      Locate(ComparisonRecord::kFirst, 0, tile, first, [&](std::int64_t i) { return !Match(tile.x[i], tile.y[i]); });
-    }
-    if (found.greatest > Best(ComparisonRecord::kAbs)) {
-      Locate(ComparisonRecord::kAbs, RankOfFigure(found.greatest), tile, first,
-             [&](std::int64_t i) { return std::fabs(tile.x[i] - tile.y[i]) == found.greatest; });
-    }
-    if (greatest_steps > Best(ComparisonRecord::kUlp)) {
-      Locate(ComparisonRecord::kUlp, RankOfFigure(greatest_steps), tile, first,
-             [&](std::int64_t i) { return steps(i) == greatest_steps; });
-    }
-    if (found.more_rel || !records_[static_cast<std::size_t>(ComparisonRecord::kRel)].any()) {
-      for (std::int64_t i = 0; i < tile.count; ++i) {
-        const double distance = std::fabs(tile.x[i] - tile.y[i]);
-        Offer(ComparisonRecord::kRel, RankOfFigure(Relative(distance, tile.y[i])), first + i, tile.x[i], tile.y[i]);
-      }
-    }
+    const bool record = found.greatest > Best(ComparisonRecord::kAbs) || found.more_rel ||
+                        static_cast<double>(found.greatest_steps) > Best(ComparisonRecord::kUlp) ||
+                        (found.mismatches > 0 && !records_.front().any());
+    if (record) AddRecords(tile.x, tile.y, first, tile.count);
     return true;
   }
 
-  // Notes the first pair of a tile for which `is` says so.
-  template <class Is>
-  void Locate(ComparisonRecord which, std::uint64_t rank, const TermTile& tile, std::int64_t first, const Is& is) {
-    std::int64_t i = 0;
-    while (!is(i)) ++i;
-    Offer(which, rank, first + i, tile.x[i], tile.y[i]);
-  }
   // Indexes ascend.
   void Offer(ComparisonRecord which, std::uint64_t rank, std::int64_t index, double x, double y) {
     Record& best = records_[static_cast<std::size_t>(which)];
