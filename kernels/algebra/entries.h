@@ -10,6 +10,10 @@
 //   distinct of 8 and 16   the sort key of a value                 -                                 kUnion
 //   bits, distinct_exact
 //   topk and its like      how far from the best the element is    its index                         kFirst
+//   distance_max           0                                       the bits of the distance          kMax
+//   other ops about pairs, IntegerKey(number, word)                a word of an integer              kIntegers
+//   skew, kurtosis
+//   compare                likewise, and RecordKey(number, word)   a word of a record                kIntegers
 #ifndef REDUCED_KERNELS_ALGEBRA_ENTRIES_H_
 #define REDUCED_KERNELS_ALGEBRA_ENTRIES_H_
 
@@ -28,12 +32,28 @@ enum class EntriesRule : std::uint8_t {
   kMax,    // the largest value stays
   kUnion,  // one stays; there are no values
   kFirst,  // the first ones stay, in the order of keys and then of values; keys may be equal
+  // Integers in two's complement are added: each has `most` words, and an entry for each word that is not 0. Of records
+  // with the same number the least one stays; each has all its words.
+  kIntegers,
 };
+
+// Keys of kIntegers.
+constexpr std::uint64_t IntegerKey(std::size_t number, std::size_t word) { return number << 16 | word; }
+constexpr std::size_t NumberOfInteger(std::uint64_t key) { return key >> 16; }
+constexpr std::size_t WordOfInteger(std::uint64_t key) { return key & 0xffff; }
+// Records are compared by their first two words; the second one is the index of an element.
+inline constexpr std::uint64_t kFirstRecordKey = std::uint64_t{1} << 32;
+inline constexpr std::size_t kRecordWords = 4;
+inline constexpr std::size_t kRecordIndex = 1;
+constexpr std::uint64_t RecordKey(std::size_t number, std::size_t word) {
+  return kFirstRecordKey + number * kRecordWords + word;
+}
+constexpr bool IsRecordIndex(std::uint64_t key) { return key >= kFirstRecordKey && key % kRecordWords == kRecordIndex; }
 
 // A value.
 struct Entries {
   EntriesRule rule = EntriesRule::kSum;
-  std::int64_t most = 0;  // of kFirst: how many stay
+  std::int64_t most = 0;  // of kFirst: how many stay; of kIntegers: how many words an integer has
   // In ascending order.
   std::vector<std::uint64_t> keys{};
   std::vector<std::uint64_t> values{};  // one for each key; of kUnion none

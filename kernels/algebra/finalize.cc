@@ -19,36 +19,6 @@
 namespace reduced {
 namespace {
 
-// A result of `dtype` (kI64 or kU64) whose exact value is sign x magnitude, if that is known.
-struct ExactInteger {
-  bool negative = false;
-  UInt128 magnitude = 0;
-  bool beyond = false;        // the magnitude is at least 2^128, or not known but at least 2^64
-  std::uint64_t wrapped = 0;  // the value modulo 2^64
-};
-
-absl::StatusOr<Value> FitInteger(const ReduceSpec& spec, Op op, const ExactInteger& exact) {
-  const DType dtype = ResultDType(op, spec.dtype);
-  const bool is_signed = dtype == DType::kI64;
-  const bool fits = !exact.beyond && exact.magnitude <= LargestMagnitude(exact.negative, !is_signed) &&
-                    (is_signed || !exact.negative);
-  std::uint64_t bits = exact.wrapped;
-  if (!fits && spec.overflow_policy == OverflowPolicy::kError) {
-    const std::string value = exact.beyond
-                                  ? std::string("beyond 64 bits")
-                                  : absl::StrFormat("%s%d", exact.negative ? "-" : "",
-                                                    absl::MakeUint128(static_cast<std::uint64_t>(exact.magnitude >> 64),
-                                                                      static_cast<std::uint64_t>(exact.magnitude)));
-    return absl::OutOfRangeError(absl::StrFormat(
-        "integer overflow: the %s of this %s array is %s, which %s doesn't hold; overflow policies wrap and saturate "
-        "give a result",
-        RowOf(op).name, RowOf(spec.dtype).name, value, RowOf(dtype).name));
-  }
-  if (!fits && spec.overflow_policy == OverflowPolicy::kSaturate) bits = SaturatedBits(exact.negative, !is_signed);
-  if (is_signed) return Value{dtype, static_cast<std::int64_t>(bits)};
-  return Value{dtype, bits};
-}
-
 ExactInteger ExactOf(Int128 value) {
   const auto bits = static_cast<UInt128>(value);
   const bool negative = value < 0;
@@ -176,6 +146,28 @@ absl::StatusOr<Value> FinalizeOne(const ReduceSpec& spec, Op op, const Partial& 
 }
 
 }  // namespace
+
+absl::StatusOr<Value> FitInteger(const ReduceSpec& spec, const OpCall& call, const ExactInteger& exact) {
+  const DType dtype = ResultDType(call, spec.dtype);
+  const bool is_signed = dtype == DType::kI64;
+  const bool fits = !exact.beyond && exact.magnitude <= LargestMagnitude(exact.negative, !is_signed) &&
+                    (is_signed || !exact.negative);
+  std::uint64_t bits = exact.wrapped;
+  if (!fits && spec.overflow_policy == OverflowPolicy::kError) {
+    const std::string value = exact.beyond
+                                  ? std::string("beyond 64 bits")
+                                  : absl::StrFormat("%s%d", exact.negative ? "-" : "",
+                                                    absl::MakeUint128(static_cast<std::uint64_t>(exact.magnitude >> 64),
+                                                                      static_cast<std::uint64_t>(exact.magnitude)));
+    return absl::OutOfRangeError(absl::StrFormat(
+        "integer overflow: the %s of this %s array is %s, which %s doesn't hold; overflow policies wrap and saturate "
+        "give a result",
+        RowOf(call.op).name, RowOf(spec.dtype).name, value, RowOf(dtype).name));
+  }
+  if (!fits && spec.overflow_policy == OverflowPolicy::kSaturate) bits = SaturatedBits(exact.negative, !is_signed);
+  if (is_signed) return Value{dtype, static_cast<std::int64_t>(bits)};
+  return Value{dtype, bits};
+}
 
 absl::StatusOr<Value> Finalize(const ReduceSpec& spec, Op op, const State& state) {
   if (state.exact != nullptr && IsExactOp(op, spec.dtype)) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "kernels/algebra/portable.h"
 #include "kernels/algebra/spec.h"
 #include "kernels/algebra/state.h"
 
@@ -32,6 +33,16 @@ absl::StatusOr<std::vector<absl::StatusOr<Value>>> FinalizeEach(const ReduceSpec
 // dtype for min and bottomk and the smallest for max and topk, which any element replaces; 0 for the range of integers;
 // 2^64 - 1 for an index.
 Value EmptyValue(Op op, DType dtype);
+
+// A result of integers: sign x magnitude, if that is known.
+struct ExactInteger {
+  bool negative = false;
+  UInt128 magnitude = 0;
+  bool beyond = false;        // the magnitude is at least 2^128, or not known but at least 2^64
+  std::uint64_t wrapped = 0;  // the value modulo 2^64
+};
+// As an i64 or u64, whichever the op answers with, by the overflow policy. OUT_OF_RANGE, as Finalize.
+absl::StatusOr<Value> FitInteger(const ReduceSpec& spec, const OpCall& call, const ExactInteger& exact);
 
 // Writes an answer as an element of its dtype, of RowOf(value.dtype).bytes, to any address.
 void StoreValue(const Value& value, std::byte* to);

@@ -8,6 +8,7 @@
 #ifndef REDUCED_KERNELS_ALGEBRA_STATE_H_
 #define REDUCED_KERNELS_ALGEBRA_STATE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -57,8 +58,12 @@ void ForIndexes(State* state, const Change& change) {
     if (*index != kNoIndex) *index = change(*index);
   }
   for (Entries& entries : state->entries) {
-    if (entries.rule != EntriesRule::kFirst) continue;
-    for (std::uint64_t& index : entries.values) {
+    for (std::size_t i = 0; i < entries.values.size(); ++i) {
+      if (entries.rule != EntriesRule::kFirst &&
+          (entries.rule != EntriesRule::kIntegers || !IsRecordIndex(entries.keys[i]))) {
+        continue;
+      }
+      std::uint64_t& index = entries.values[i];
       index = static_cast<std::uint64_t>(change(static_cast<std::int64_t>(index)));
     }
   }

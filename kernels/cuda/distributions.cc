@@ -34,7 +34,7 @@ absl::Status CudaLane::ReduceDistributions(const Job& job, CudaArrays& arrays, A
   const Layout& layout = job.partition->layout;
   const bool is_long = layout.elements * RowOf(job.spec.dtype).bytes >= kLongOutputBytes;
   const bool whole = job.partition->uniform() && layout.run() >= layout.elements && layout.outputs > 0 && is_long;
-  const auto answers = [&](const OpCall& call) { return WholeArray::Answers(call, job.spec.dtype); };
+  const auto answers = [&](const OpCall& call) { return WholeArray::Answers(job, call); };
   const bool by_kernels =
       job.states == nullptr && whole && std::any_of(job.spec.ops.begin(), job.spec.ops.end(), answers);
   absl::Status status =
@@ -54,6 +54,7 @@ absl::Status CudaLane::ReduceWholeArrays(const Job& job, CudaArrays& arrays, Arr
   const absl::StatusOr<std::vector<std::byte*>> answers = job.place(layout.outputs, /*groups=*/1, /*keys=*/nullptr);
   if (!answers.ok()) return answers.status();
 
+  std::vector<std::unique_ptr<ArrayMemory>> others;
   Job rest = job;
   rest.spec.ops.clear();
   std::vector<std::size_t> left;  // of all ops, those of `rest`
@@ -62,14 +63,23 @@ absl::Status CudaLane::ReduceWholeArrays(const Job& job, CudaArrays& arrays, Arr
   for (std::size_t i = 0; i < job.spec.ops.size(); ++i) {
     WholeArray array(*this, job, arrays, timing);
     const OpCall& call = job.spec.ops[i];
-    bool answered = WholeArray::Answers(call, job.spec.dtype);
+    bool answered = WholeArray::Answers(job, call);
+    const std::byte* other = nullptr;
+    if (answered && OtherOf(call.op) != OtherOperand::kNone) {
+      const absl::StatusOr<const std::byte*> held = HoldOther(job, OtherOf(job, call).array, arrays, &others, timing);
+      answered = !absl::IsResourceExhausted(held.status());
+      if (answered && !held.ok()) return held.status();
+      if (answered) other = *held;
+    }
     const std::int64_t bytes = AnswerElements(call) * RowOf(ResultDType(call, job.spec.dtype)).bytes;
     for (std::int64_t output = 0; answered && output < layout.outputs && !op_errors.Ended(output); ++output) {
       absl::Status op_error;
-      const absl::Status status = array.Answer(call, *data + layout.Start(output) * width, layout.elements,
-                                               (*answers)[i] + output * bytes, &op_error);
-      if (!status.ok()) Abandon();                    // what is in flight uses memory of the answer
-      answered = !absl::IsResourceExhausted(status);  // the host may have what the device has no memory for
+      const std::int64_t begin = layout.Start(output) * width;
+      const absl::Status status = array.Answer(call, *data + begin, other == nullptr ? nullptr : other + begin,
+                                               layout.elements, (*answers)[i] + output * bytes, &op_error);
+      if (!status.ok()) Abandon();  // what is in flight uses memory of the answer
+      // The host may have what the device has no memory or no kernel for.
+      answered = !absl::IsResourceExhausted(status) && !absl::IsUnimplemented(status);
       if (answered && !status.ok()) return status;
       if (!op_error.ok()) op_errors.Fail(i, output, op_error);
     }
@@ -85,6 +95,7 @@ absl::Status CudaLane::ReduceWholeArrays(const Job& job, CudaArrays& arrays, Arr
   if (!status.ok() || left.empty()) return status;
 
   memory.reset();  // the rest may need the room
+  others.clear();
   rest.place = [&](std::int64_t, std::int64_t, const std::byte*) {
     std::vector<std::byte*> places;
     for (const std::size_t op : left) places.push_back((*answers)[op]);
@@ -96,6 +107,20 @@ absl::Status CudaLane::ReduceWholeArrays(const Job& job, CudaArrays& arrays, Arr
                                              : ReduceOnHost(rest, arrays, scratch, timing);
   for (std::size_t i = 0; i < rest_errors.size(); ++i) (*job.errors)[left[i]] = rest_errors[i];
   return status;
+}
+
+absl::StatusOr<const std::byte*> CudaLane::HoldOther(const Job& job, const SideArray& other, CudaArrays& arrays,
+                                                     std::vector<std::unique_ptr<ArrayMemory>>* memory,
+                                                     Timing* timing) {
+  const auto* const data = static_cast<const std::byte*>(other.array.data);
+  const std::int64_t width = RowOf(other.dtype).bytes;
+  if (other.array.space == MemorySpace::kDevice && reinterpret_cast<std::uintptr_t>(data) % width == 0) return data;
+  absl::StatusOr<std::unique_ptr<ArrayMemory>> room = arrays.Allocate(other.bytes());
+  if (!room.ok()) return room.status();
+  memory->push_back(*std::move(room));
+  auto* const to = static_cast<std::byte*>(const_cast<void*>(memory->back()->array().data));
+  if (absl::Status status = CopyToDevice(job, {other.array}, other.bytes(), to, timing); !status.ok()) return status;
+  return to;
 }
 
 absl::Status CudaLane::ReduceOnHost(const Job& job, CudaArrays& arrays, ArrayBudget& scratch, Timing* timing) {

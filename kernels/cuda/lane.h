@@ -128,6 +128,9 @@ class CudaLane {
   absl::Status ReduceDistributions(const Job& job, CudaArrays& arrays, ArrayBudget& scratch, Timing* timing);
   class WholeArray;
   absl::Status ReduceWholeArrays(const Job& job, CudaArrays& arrays, ArrayBudget& scratch, Timing* timing);
+  // The other operand in device memory, which `memory` gets if it was not there.
+  absl::StatusOr<const std::byte*> HoldOther(const Job& job, const SideArray& other, CudaArrays& arrays,
+                                             std::vector<std::unique_ptr<ArrayMemory>>* memory, Timing* timing);
   absl::Status ReduceOnHost(const Job& job, CudaArrays& arrays, ArrayBudget& scratch, Timing* timing);
   // Along axes.
   absl::Status ReduceSlices(const Job& job, CudaArrays& arrays, ArrayBudget& scratch, Timing* timing);

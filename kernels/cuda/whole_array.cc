@@ -27,16 +27,17 @@ int CudaLane::WholeArray::DigitFor(int bytes, std::size_t brackets, std::int64_t
   return std::min({8 * bytes, most, static_cast<int>(std::bit_width(entries)) - 1});
 }
 
-bool CudaLane::WholeArray::Answers(const OpCall& call, DType dtype) {
-  if (call.op == Op::kDistinctExact) return RowOf(dtype).bytes <= 2;
-  const bool of_sums = OtherOf(call.op) != OtherOperand::kNone || call.op == Op::kSkew || call.op == Op::kKurtosis;
-  return !HasAccumulator(call) && !of_sums;
+bool CudaLane::WholeArray::Answers(const Job& job, const OpCall& call) {
+  if (OtherOf(call.op) != OtherOperand::kNone) return AnswersPairs(job, call);
+  if (call.op == Op::kDistinctExact) return RowOf(job.spec.dtype).bytes <= 2;
+  return !HasAccumulator(call) && call.op != Op::kSkew && call.op != Op::kKurtosis;
 }
 
-absl::Status CudaLane::WholeArray::Answer(const OpCall& call, const std::byte* data, std::int64_t count,
-                                          std::byte* answers, absl::Status* op_error) {
+absl::Status CudaLane::WholeArray::Answer(const OpCall& call, const std::byte* data, const std::byte* other,
+                                          std::int64_t count, std::byte* answers, absl::Status* op_error) {
   memory_.clear();
   if (absl::Status why = WhyStop(job_); !why.ok()) return why;
+  if (other != nullptr) return Pairs(call, data, other, count, answers);
   switch (call.op) {
     case Op::kHistogram:
       return Histogram(call, data, count, answers);

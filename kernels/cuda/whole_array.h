@@ -23,13 +23,14 @@ class CudaLane::WholeArray {
   WholeArray(CudaLane& lane, const Job& job, CudaArrays& arrays, Timing* timing)
       : lane_(lane), job_(job), arrays_(arrays), timing_(timing) {}
 
-  // Whether there are kernels for the op.
-  static bool Answers(const OpCall& call, DType dtype);
+  // Whether there are kernels for an op of the job.
+  static bool Answers(const Job& job, const OpCall& call);
 
-  // Answers one op of the `count` > 0 elements at `data`, which are aligned to their size. *op_error: as of
-  // DistributionFold::Finish. RESOURCE_EXHAUSTED: the device has no memory.
-  absl::Status Answer(const OpCall& call, const std::byte* data, std::int64_t count, std::byte* answers,
-                      absl::Status* op_error);
+  // Answers one op of the `count` > 0 elements at `data`, which are aligned to their size, and as many at `other`;
+  // null: the op has no other operand. *op_error: as of DistributionFold::Finish. RESOURCE_EXHAUSTED: the device has no
+  // memory. UNIMPLEMENTED: these elements have no kernel.
+  absl::Status Answer(const OpCall& call, const std::byte* data, const std::byte* other, std::int64_t count,
+                      std::byte* answers, absl::Status* op_error);
 
  private:
   // Elements, or keys that were gathered.
@@ -73,6 +74,9 @@ class CudaLane::WholeArray {
 
   absl::Status Top(const OpCall& call, const std::byte* data, std::int64_t count, std::byte* answers,
                    absl::Status* op_error);
+  static bool AnswersPairs(const Job& job, const OpCall& call);
+  absl::Status Pairs(const OpCall& call, const std::byte* data, const std::byte* other, std::int64_t count,
+                     std::byte* answers);
   absl::Status Distinct(const std::byte* data, std::int64_t count, std::byte* answers);
   absl::Status CountEachKey(const OpCall& call, const std::byte* data, std::int64_t count, std::byte* answers,
                             absl::Status* op_error);

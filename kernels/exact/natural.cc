@@ -71,6 +71,20 @@ bool Natural::AnyBitBelow(int index) const {
          Bits(64 * words, index % 64) != 0;
 }
 
+Natural Natural::Plus(const Natural& other) const {
+  const Natural& longer = words_.size() < other.words_.size() ? other : *this;
+  const Natural& shorter = words_.size() < other.words_.size() ? *this : other;
+  Natural sum = longer;
+  UInt128 carry = 0;
+  for (std::size_t i = 0; i < sum.words_.size() && (carry != 0 || i < shorter.words_.size()); ++i) {
+    carry += static_cast<UInt128>(sum.words_[i]) + (i < shorter.words_.size() ? shorter.words_[i] : 0);
+    sum.words_[i] = static_cast<std::uint64_t>(carry);
+    carry >>= 64;
+  }
+  if (carry != 0) sum.words_.push_back(1);
+  return sum;
+}
+
 Natural Natural::Times(const Natural& other) const {
   Natural product;
   product.words_.resize(words_.size() + other.words_.size());
@@ -126,6 +140,53 @@ std::uint64_t Natural::Divide(std::uint64_t divisor) {
   }
   Trim();
   return rest;
+}
+
+// Division by digits of 64 bits (D. E. Knuth, TAOCP 2, 4.3.1, algorithm D).
+Natural Natural::Over(const Natural& divisor, bool* more) const {
+  Natural quotient;
+  const std::size_t n = divisor.words_.size();
+  if (n == 1) {
+    quotient = *this;
+    *more = quotient.Divide(divisor.words_.front()) != 0;
+    return quotient;
+  }
+  // With the first bit of the divisor set, a digit that is guessed from first words is at most 2 too large.
+  const int shift = std::countl_zero(divisor.words_.back());
+  const std::vector<std::uint64_t> by = divisor.ShiftedLeft(shift).words_;
+  Natural rest = ShiftedLeft(shift);
+  std::vector<std::uint64_t>& left = rest.words_;
+  left.resize(std::max(left.size(), n) + 1);
+  quotient.words_.resize(left.size() - n);
+  for (std::size_t at = left.size() - n; at-- > 0;) {
+    const UInt128 first = (static_cast<UInt128>(left[at + n]) << 64) | left[at + n - 1];
+    std::uint64_t digit = left[at + n] >= by.back() ? ~std::uint64_t{0} : static_cast<std::uint64_t>(first / by.back());
+    UInt128 taken = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+      taken += static_cast<UInt128>(digit) * by[i];
+      const auto low = static_cast<std::uint64_t>(taken);
+      taken = (taken >> 64) + (left[at + i] < low ? 1 : 0);
+      left[at + i] -= low;
+    }
+    bool negative = left[at + n] < taken;
+    left[at + n] -= static_cast<std::uint64_t>(taken);
+    while (negative) {
+      --digit;
+      UInt128 carry = 0;
+      for (std::size_t i = 0; i < n; ++i) {
+        carry += static_cast<UInt128>(left[at + i]) + by[i];
+        left[at + i] = static_cast<std::uint64_t>(carry);
+        carry >>= 64;
+      }
+      left[at + n] += static_cast<std::uint64_t>(carry);
+      negative = carry == 0 || left[at + n] != 0;
+    }
+    quotient.words_[at] = digit;
+  }
+  rest.Trim();
+  *more = !rest.zero();
+  quotient.Trim();
+  return quotient;
 }
 
 double RoundToDouble(const Natural& number, int exponent, bool more) {

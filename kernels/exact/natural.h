@@ -23,6 +23,7 @@ class Natural {
   bool AnyBitBelow(int index) const;
   bool LessThan(const Natural& other) const;
 
+  Natural Plus(const Natural& other) const;
   Natural Times(const Natural& other) const;
   Natural Minus(const Natural& other) const;  // which must not be larger
   Natural ShiftedLeft(int by) const;
@@ -30,6 +31,8 @@ class Natural {
   int DropLowZeros();
   // Divides by `divisor` > 0; returns the remainder.
   std::uint64_t Divide(std::uint64_t divisor);
+  // The quotient by `divisor` > 0; sets `more` to whether there is a remainder.
+  Natural Over(const Natural& divisor, bool* more) const;
 
  private:
   void Trim();

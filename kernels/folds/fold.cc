@@ -1,5 +1,9 @@
 #include "kernels/folds/fold.h"
 
+#include <iterator>
+
+#include "kernels/exact/terms.h"
+#include "kernels/folds/compare.h"
 #include "kernels/folds/folds.h"
 #include "kernels/folds/sketch.h"
 
@@ -54,7 +58,13 @@ std::unique_ptr<DistributionFold> MakeStateFold(const OpCall& call, const Reduce
 std::optional<std::int64_t> MostEntries(const OpCall& call, DType dtype) {
   const OpParameters& given = call.given();
   if (call.op == Op::kHistogram) return static_cast<std::int64_t>(given.edges.size()) - 1;
-  if (NoEntries(call, dtype).rule == EntriesRule::kFirst) return given.k;
+  const Entries none = NoEntries(call, dtype);
+  if (none.rule == EntriesRule::kFirst) return given.k;
+  if (none.rule == EntriesRule::kIntegers) {
+    constexpr std::int64_t kOthers = kTermCounts + kComparisonIntegers + kComparisonRecords * kRecordWords;
+    return std::ssize(TermsOf(call.op)) * none.most + kOthers;
+  }
+  if (call.op == Op::kDistanceMax) return 1;
   if (RowOf(dtype).bytes <= 2) return std::int64_t{1} << (8 * RowOf(dtype).bytes);
   if (call.op == Op::kDistinct) return std::int64_t{1} << kSketchBits;
   return std::nullopt;

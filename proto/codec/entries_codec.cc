@@ -1,12 +1,19 @@
 #include "proto/codec/entries_codec.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cstddef>
+#include <limits>
+#include <span>
 #include <type_traits>
 #include <vector>
 
 #include "absl/strings/str_format.h"
 #include "kernels/algebra/sort_key.h"
+#include "kernels/exact/terms.h"
+#include "kernels/folds/compare.h"
+#include "kernels/folds/distances.h"
 #include "kernels/folds/sketch.h"
 
 namespace reduced {
@@ -18,9 +25,83 @@ absl::Status Bad(const char* field, const std::string& got, const std::string& a
 
 bool IsLowest(Op op) { return op == Op::kBottomK || op == Op::kArgBottomK; }
 
+// The same of entries by kIntegers, of so many words.
+bool IsKeyOfIntegers(const OpCall& call, std::size_t words, std::uint64_t number) {
+  const bool compares = call.op == Op::kCompare;
+  if (number >= kFirstRecordKey) return compares && number < RecordKey(kComparisonRecords, 0);
+  const std::size_t integer = NumberOfInteger(number), sums = kTermCounts + TermsOf(call.op).size();
+  const bool is_sum = integer >= kTermCounts && integer < sums;
+  return integer < (compares ? kComparisonIntegers : sums) && WordOfInteger(number) < (is_sum ? words : 1);
+}
+
+// Checks counts, signs of sums and records.
+absl::Status CheckIntegers(const Entries& entries, const ReduceSpec& spec, const OpCall& call, std::int64_t positions) {
+  const bool is_float = RowOf(spec.dtype).is_float;
+  std::array<std::uint64_t, kComparisonIntegers> counts{};  // the first words of integers
+  bool first = false;                                       // there is a record of the first mismatch
+  const std::span<const Term> terms = TermsOf(call.op);
+  for (std::size_t i = 0; i < entries.keys.size(); ++i) {
+    const std::uint64_t key = entries.keys[i], value = entries.values[i];
+    if (key >= kFirstRecordKey) {
+      const bool whole = key % kRecordWords == 0 && entries.keys.size() - i >= kRecordWords &&
+                         entries.keys[i + kRecordWords - 1] == key + kRecordWords - 1;
+      if (!whole) return Bad("keys", absl::StrFormat("%d", key), absl::StrFormat("records of %d words", kRecordWords));
+      const bool is_first = key == RecordKey(static_cast<std::size_t>(ComparisonRecord::kFirst), 0);
+      first = first || is_first;
+      const auto infinity = std::bit_cast<std::uint64_t>(std::numeric_limits<double>::infinity());
+      if (is_first ? value != 0 : ~value > infinity) {
+        return Bad("values", absl::StrFormat("rank %d", value), "0, or that of a difference");
+      }
+      const std::uint64_t index = entries.values[i + kRecordIndex];
+      if (index >= static_cast<std::uint64_t>(positions)) {
+        return Bad("values", absl::StrFormat("index %d", index), absl::StrFormat("0 to %d", positions - 1));
+      }
+      i += kRecordWords - 1;
+      continue;
+    }
+    if (value == 0) return Bad("values", "0", "words that are not 0");
+    const std::size_t integer = NumberOfInteger(key);
+    const bool is_sum = integer >= kTermCounts && integer < kTermCounts + terms.size();
+    if (!is_sum) {
+      counts[integer] = value;
+    } else if (WordOfInteger(key) + 1 == static_cast<std::size_t>(entries.most) && value >> 63 != 0 &&
+               !MayBeNegative(terms[integer - kTermCounts])) {
+      return Bad("values", "a negative sum", "0 or more, of squares and distances");
+    }
+  }
+  const auto count = static_cast<std::uint64_t>(spec.count), elements = counts[0];
+  const bool omits = is_float && spec.nan_policy == NanPolicy::kOmit;
+  if (elements > count || (elements < count && !omits)) {
+    return Bad("values", absl::StrFormat("%d elements", elements),
+               absl::StrFormat("%d%s", count, omits ? " or less" : ""));
+  }
+  std::uint64_t specials = is_float ? elements : 0;  // that there may be, of each kind less
+  for (std::size_t i = 1; i < kTermCounts; specials -= counts[i++]) {
+    if (counts[i] > specials) {
+      return Bad("values", absl::StrFormat("%d elements that are not finite", counts[i]),
+                 absl::StrFormat("0 to %d", specials));
+    }
+  }
+  if (call.op != Op::kCompare) return absl::OkStatus();
+  for (const std::size_t i : {kMismatches, kDifferentBits}) {
+    if (counts[i] > elements) {
+      return Bad("values", absl::StrFormat("%d different pairs", counts[i]), absl::StrFormat("0 to %d", elements));
+    }
+  }
+  if (first != (counts[kMismatches] > 0)) {
+    return Bad("keys", absl::StrFormat("%d mismatches and %s first one", counts[kMismatches], first ? "a" : "no"),
+               "one if there are any");
+  }
+  return absl::OkStatus();
+}
+
 // Whether a number is the key of entries of the op, of elements of the dtype.
 bool IsKey(const OpCall& call, const ReduceSpec& spec, std::uint64_t number) {
   if (call.op == Op::kHistogram) return number < call.given().edges.size() - 1;
+  if (call.op == Op::kDistanceMax) return number == 0;
+  if (const Entries none = NoEntries(call, spec.dtype); none.rule == EntriesRule::kIntegers) {
+    return IsKeyOfIntegers(call, static_cast<std::size_t>(none.most), number);
+  }
   const bool counted = spec.nan_policy == NanPolicy::kPropagate;  // NaNs are
   return VisitDType(spec.dtype, [&]<class T>(std::type_identity<T>) {
     using Key = SortKey<T>;
@@ -52,8 +133,16 @@ bool IsKey(const OpCall& call, const ReduceSpec& spec, std::uint64_t number) {
 
 // Checks the values, and the number of entries.
 absl::Status CheckValues(const Entries& entries, const ReduceSpec& spec, const OpCall& call, std::int64_t positions) {
+  if (entries.rule == EntriesRule::kIntegers) return CheckIntegers(entries, spec, call, positions);
   const auto count = static_cast<std::uint64_t>(spec.count);
   const std::size_t size = entries.keys.size();
+  if (call.op == Op::kDistanceMax) {
+    const std::uint64_t most = BitsOfDistance(std::numeric_limits<double>::quiet_NaN());
+    const std::uint64_t infinity = BitsOfDistance(std::numeric_limits<double>::infinity());
+    const std::uint64_t bits = size == 0 ? 1 : entries.values.front();
+    if (bits != 0 && (bits <= infinity || bits == most) && size <= count) return absl::OkStatus();
+    return Bad("values", absl::StrFormat("%d", bits), "the bits of a distance above 0, of an element at least");
+  }
   const bool counted = spec.nan_policy == NanPolicy::kPropagate || !RowOf(spec.dtype).is_float;
   if (entries.rule == EntriesRule::kSum) {
     std::uint64_t rest = count;

@@ -1,9 +1,12 @@
 // The fake device's kernels of ops about distributions.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <span>
 #include <vector>
 
 #include "kernels/cuda/histogram.h"
+#include "kernels/cuda/pair_sums.h"
 #include "kernels/cuda/selection.h"
 #include "kernels/cuda/sketch.h"
 #include "kernels/folds/histogram_bins.h"
@@ -42,7 +45,56 @@ void ForEachKey(const KeyFormat& format, const void* data, std::int64_t count, c
   if (format.bytes == 8) each(std::uint64_t{});
 }
 
+// Adds a x b, or a if b is 1, to digits of units 2^unit, 32 bits of a factor at a time.
+void AddToDigits(double a, double b, bool negate, int unit, unsigned long long* digits) {
+  int a_exponent = 0, b_exponent = 0;
+  const double a_mantissa = std::ldexp(std::frexp(a, &a_exponent), 53),
+               b_mantissa = std::ldexp(std::frexp(b, &b_exponent), 53);
+  auto product = static_cast<Int128>(a_mantissa) * static_cast<Int128>(b_mantissa);
+  int exponent = a_exponent + b_exponent - 106 - unit;
+  for (; product != 0 && product % 2 == 0; product /= 2) ++exponent;
+  if (negate) product = -product;
+  const int shift = exponent % 32;
+  for (int i = exponent / 32; product != 0; ++i, product /= Int128{1} << 32) {
+    digits[i] += static_cast<unsigned long long>(static_cast<std::int64_t>(product % (Int128{1} << 32))) << shift;
+  }
+}
+
 }  // namespace
+
+bool HasPairKernel(std::span<const Term> terms) {
+  constexpr Op kOps[] = {Op::kDot, Op::kWeightedMean, Op::kCorr, Op::kCosine, Op::kDistanceL1};
+  return std::ranges::any_of(kOps, [&](Op op) { return std::ranges::equal(terms, TermsOf(op)); });
+}
+
+cudaError_t LaunchPairSums(const PairSumsLaunch& launch) {
+  return LaunchDistribution([&] {
+    VisitDType(launch.dtype, [&]<class T>(std::type_identity<T>) {
+      for (std::int64_t i = 0; i < launch.count; ++i) {
+        const auto x = static_cast<double>(ToDouble(static_cast<const T*>(launch.x)[i]));
+        const auto y = static_cast<double>(ToDouble(static_cast<const T*>(launch.y)[i]));
+        if (std::isnan(x) || std::isnan(y)) {
+          ++launch.out->nans;
+        } else if (std::isinf(x) || std::isinf(y)) {
+          ++launch.out->infinities;
+        } else {
+          for (std::size_t t = 0; t < launch.terms.size(); ++t) {
+            const Term term = launch.terms[t];
+            const auto add = [&](double a, double b, bool negate = false) {
+              AddToDigits(a, b, negate, PairUnit(term), launch.out->digit[t]);
+            };
+            if (term == Term::kX) add(x, 1);
+            if (term == Term::kY) add(y, 1);
+            if (term == Term::kXX) add(x, x);
+            if (term == Term::kXY) add(x, y);
+            if (term == Term::kYY) add(y, y);
+            if (term == Term::kDistance) add(x, 1, x < y), add(y, 1, x >= y);
+          }
+        }
+      }
+    });
+  });
+}
 
 std::int64_t UnusedOfChunks(int multiprocessors) { return std::int64_t{multiprocessors} * kGatherChunk; }
 

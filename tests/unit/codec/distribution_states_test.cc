@@ -44,8 +44,8 @@ v1::ArraysState StateOfPart(const ReduceSpec& spec, const test::Bytes& array, st
     EXPECT_EQ(fold->Begin(count), absl::OkStatus());
     const auto part = fold->Part().value();
     const std::int64_t half = count / 2;
-    EXPECT_EQ(fold->Add(array.data() + begin * width, 0, half), absl::OkStatus());
-    EXPECT_EQ(part->Add(array.data() + (begin + half) * width, half, count - half), absl::OkStatus());
+    EXPECT_EQ(fold->Add(array.data() + begin * width, nullptr, 0, half), absl::OkStatus());
+    EXPECT_EQ(part->Add(array.data() + (begin + half) * width, nullptr, half, count - half), absl::OkStatus());
     EXPECT_EQ(fold->Merge(*part), absl::OkStatus());
     state.entries.push_back(NoEntries(call, spec.dtype));
     const absl::Status saved = fold->Save([](std::int64_t rank) { return rank; }, &state.entries.back());
@@ -74,7 +74,7 @@ std::string AnswerOf(const ReduceSpec& spec, const OpCall& call, const test::Byt
   const std::int64_t count = std::ssize(array) / RowOf(spec.dtype).bytes;
   EXPECT_EQ(fold->Begin(count), absl::OkStatus());
   do {
-    EXPECT_EQ(fold->Add(array.data(), 0, count), absl::OkStatus());
+    EXPECT_EQ(fold->Add(array.data(), nullptr, 0, count), absl::OkStatus());
   } while (*fold->NextPass());
   std::string answer(static_cast<std::size_t>(AnswerElements(call) * RowOf(ResultDType(call, spec.dtype)).bytes), '\0');
   const absl::Status status =

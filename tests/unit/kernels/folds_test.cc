@@ -66,7 +66,7 @@ int AddAll(const test::Bytes& array, DType dtype, int parts, DistributionFold* f
   for (; again.ok() && *again; again = fold->NextPass()) {
     ++passes;
     if (parts == 1) {
-      EXPECT_EQ(fold->Add(array.data(), 0, count), absl::OkStatus());
+      EXPECT_EQ(fold->Add(array.data(), nullptr, 0, count), absl::OkStatus());
       continue;
     }
     std::vector<std::unique_ptr<DistributionFold>> own;
@@ -74,7 +74,8 @@ int AddAll(const test::Bytes& array, DType dtype, int parts, DistributionFold* f
     constexpr std::int64_t kBlock = 777;
     for (std::int64_t begin = 0; begin < count; begin += kBlock) {
       const auto part = static_cast<std::size_t>(begin / kBlock * 7 % parts);
-      EXPECT_EQ(own[part]->Add(array.data() + begin * width, begin, std::min(kBlock, count - begin)), absl::OkStatus());
+      EXPECT_EQ(own[part]->Add(array.data() + begin * width, nullptr, begin, std::min(kBlock, count - begin)),
+                absl::OkStatus());
     }
     std::reverse(own.begin(), own.end());  // any order
     for (const auto& each : own) EXPECT_EQ(fold->Merge(*each), absl::OkStatus());
@@ -181,7 +182,7 @@ TEST(Folds, ElementsThatChangeBetweenPassesDoNoHarm) {
       for (bool again = true; again; again = fold->NextPass().value()) {
         const auto kind = seed % 2 == 0 ? test::DataKind::kFull : test::DataKind::kEqual;
         const test::Bytes array = test::MakeData(kind, dtype, kCount, ++seed);
-        EXPECT_EQ(fold->Add(array.data(), 0, kCount), absl::OkStatus());
+        EXPECT_EQ(fold->Add(array.data(), nullptr, 0, kCount), absl::OkStatus());
       }
       BytesOfAnswers(*fold, call, dtype);
     }
@@ -215,9 +216,9 @@ TEST(Folds, KeepToTheirMemory) {
           for (bool again = status.ok(); again;) {
             const auto part = fold->Part();
             const auto half = std::int64_t{10'000};
-            status = fold->Add(array.data(), 0, half);
+            status = fold->Add(array.data(), nullptr, 0, half);
             DistributionFold* const rest = part.ok() ? part->get() : fold.get();
-            status.Update(rest->Add(array.data() + half * width, half, 20'011 - half));
+            status.Update(rest->Add(array.data() + half * width, nullptr, half, 20'011 - half));
             if (part.ok()) status.Update(fold->Merge(**part));
             if (!status.ok()) break;
             const absl::StatusOr<bool> next = fold->NextPass();
@@ -247,7 +248,7 @@ TEST(Folds, LooksWhereItTakesLong) {
   const ReduceSpec spec{.dtype = DType::kF64, .ops = {Op::kDistinctExact}};
   const auto fold = MakeDistributionFold(Op::kDistinctExact, spec, limits);
   EXPECT_EQ(fold->Begin(500'000), absl::OkStatus());
-  EXPECT_EQ(fold->Add(array.data(), 0, 500'000).code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(fold->Add(array.data(), nullptr, 0, 500'000).code(), absl::StatusCode::kCancelled);
 }
 
 TEST(Folds, SketchesEstimateToWithinAFewPercent) {
@@ -256,7 +257,8 @@ TEST(Folds, SketchesEstimateToWithinAFewPercent) {
     for (std::int64_t i = 0; i < different; ++i) values.push_back(i * 1'000'003 - 17);
     const auto fold = MakeDistributionFold(Op::kDistinct, {.dtype = DType::kI64, .ops = {Op::kDistinct}}, NoLimit());
     EXPECT_EQ(fold->Begin(different), absl::OkStatus());
-    for (int twice = 0; twice < 2; ++twice) EXPECT_EQ(fold->Add(values.data(), 0, different), absl::OkStatus());
+    for (int twice = 0; twice < 2; ++twice)
+      EXPECT_EQ(fold->Add(values.data(), nullptr, 0, different), absl::OkStatus());
     const std::vector<std::byte> answer = BytesOfAnswers(*fold, Op::kDistinct, DType::kI64);
     std::uint64_t estimate;
     std::memcpy(&estimate, answer.data(), sizeof estimate);

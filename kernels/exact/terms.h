@@ -1,0 +1,158 @@
+// Exact sums of powers and products of elements: what they add up, and how wide an integer has each of them.
+#ifndef REDUCED_KERNELS_EXACT_TERMS_H_
+#define REDUCED_KERNELS_EXACT_TERMS_H_
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "kernels/algebra/dtype.h"
+#include "kernels/algebra/float_format.h"
+#include "kernels/algebra/op.h"
+
+namespace reduced {
+
+// What a sum adds up, of each element x, or of each pair of elements x and y.
+enum class Term : std::uint8_t { kX, kY, kXX, kXY, kYY, kXXY, kXXX, kXXXX, kDistance, kSquaredDistance };
+inline constexpr int kTerms = 10;
+
+// Of elements of either sign.
+constexpr bool MayBeNegative(Term term) {
+  return term == Term::kX || term == Term::kY || term == Term::kXY || term == Term::kXXY || term == Term::kXXX;
+}
+
+// Some numbers: each is less than 2^top in magnitude, a multiple of 2^unit, and has at most `digits` significant bits.
+// The default is that of zeros.
+struct Magnitudes {
+  int top = 0;
+  int unit = 0;
+  int digits = 0;
+  bool any = false;  // whether any number is not zero
+};
+
+constexpr Magnitudes MagnitudesOf(DType dtype) {
+  return VisitDType(dtype, []<class T>(std::type_identity<T>) -> Magnitudes {
+    if constexpr (kIsFloat<T>) {
+      using Format = FloatFormat<T>;
+      return {Format::kBias + 1, 1 - Format::kBias - Format::kFraction, Format::kSignificant, true};
+    } else {
+      return {8 * sizeof(T), 0, 8 * sizeof(T), true};
+    }
+  });
+}
+
+// Those of a term, of elements with these magnitudes. `digits` is not set.
+constexpr Magnitudes MagnitudesOf(Term term, const Magnitudes& x, const Magnitudes& y) {
+  const auto power = [&](int of_x, int of_y) {
+    return Magnitudes{.top = of_x * x.top + of_y * y.top,
+                      .unit = of_x * x.unit + of_y * y.unit,
+                      .any = (of_x == 0 || x.any) && (of_y == 0 || y.any)};
+  };
+  const auto distance = [&](int power) {
+    const Magnitudes& a = x.any ? x : y;
+    const Magnitudes& b = y.any ? y : x;
+    return Magnitudes{
+        .top = power * (std::max(a.top, b.top) + 1), .unit = power * std::min(a.unit, b.unit), .any = x.any || y.any};
+  };
+  switch (term) {
+    case Term::kX:
+      return power(1, 0);
+    case Term::kY:
+      return power(0, 1);
+    case Term::kXX:
+      return power(2, 0);
+    case Term::kXY:
+      return power(1, 1);
+    case Term::kYY:
+      return power(0, 2);
+    case Term::kXXY:
+      return power(2, 1);
+    case Term::kXXX:
+      return power(3, 0);
+    case Term::kXXXX:
+      return power(4, 0);
+    case Term::kDistance:
+      return distance(1);
+    case Term::kSquaredDistance:
+      return distance(2);
+  }
+  __builtin_unreachable();
+}
+
+// Which sums answer an op.
+inline constexpr Term kOfDot[] = {Term::kXY};
+inline constexpr Term kOfWeightedMean[] = {Term::kY, Term::kXY};
+inline constexpr Term kOfWeightedVar[] = {Term::kY, Term::kXY, Term::kXXY};
+inline constexpr Term kOfCov[] = {Term::kX, Term::kY, Term::kXY};
+inline constexpr Term kOfLine[] = {Term::kX, Term::kY, Term::kXY, Term::kXX};
+inline constexpr Term kOfCorr[] = {Term::kX, Term::kY, Term::kXY, Term::kXX, Term::kYY};
+inline constexpr Term kOfCosine[] = {Term::kXY, Term::kXX, Term::kYY};
+inline constexpr Term kOfDistance[] = {Term::kDistance};
+inline constexpr Term kOfSquaredDistance[] = {Term::kSquaredDistance};
+inline constexpr Term kOfSkew[] = {Term::kX, Term::kXX, Term::kXXX};
+inline constexpr Term kOfKurtosis[] = {Term::kX, Term::kXX, Term::kXXX, Term::kXXXX};
+
+struct OpTerms {
+  Op op;
+  std::span<const Term> terms;
+};
+inline constexpr OpTerms kOpTerms[] = {
+    {Op::kDot, kOfDot},
+    {Op::kWeightedSum, kOfDot},
+    {Op::kWeightedMean, kOfWeightedMean},
+    {Op::kWeightedVar, kOfWeightedVar},
+    {Op::kWeightedStd, kOfWeightedVar},
+    {Op::kCov, kOfCov},
+    {Op::kCorr, kOfCorr},
+    {Op::kSlope, kOfLine},
+    {Op::kIntercept, kOfLine},
+    {Op::kDistanceL1, kOfDistance},
+    {Op::kDistanceL2, kOfSquaredDistance},
+    {Op::kCosine, kOfCosine},
+    {Op::kCompare, kOfSquaredDistance},
+    {Op::kSkew, kOfSkew},
+    {Op::kKurtosis, kOfKurtosis},
+};
+
+// None, if the op is not answered by such sums.
+constexpr std::span<const Term> TermsOf(Op op) {
+  for (const OpTerms& row : kOpTerms) {
+    if (row.op == op) return row.terms;
+  }
+  return {};
+}
+
+// What is counted beside the sums. They are the first integers of a state; the sums follow in the order of TermsOf.
+enum class TermCount : std::uint8_t {
+  kElements,   // or pairs, without those that are left out
+  kUndefined,  // of these: those that make the answer NaN, ...
+  kPositive,   // ... infinite, ...
+  kNegative,   // ... and infinite and negative
+};
+inline constexpr std::size_t kTermCounts = 4;
+
+// The integers that have the sums of some terms of elements x, and y, of these dtypes: of so many words each, in two's
+// complement, with room for 2^60 elements.
+struct TermWords {
+  std::span<const Term> terms;
+  Magnitudes x, y;
+  int words = 0;
+
+  constexpr TermWords(std::span<const Term> terms, DType dtype, DType other)
+      : terms(terms), x(MagnitudesOf(dtype)), y(MagnitudesOf(other)) {
+    constexpr int kCountAndSign = 64;
+    for (const Term term : terms) {
+      const Magnitudes each = MagnitudesOf(term, x, y);
+      words = std::max(words, (each.top - each.unit + kCountAndSign + 63) / 64);
+    }
+  }
+
+  constexpr std::size_t integers() const { return kTermCounts + terms.size(); }
+  // The unit of a sum is 2^low.
+  constexpr int low(Term term) const { return MagnitudesOf(term, x, y).unit; }
+};
+
+}  // namespace reduced
+
+#endif  // REDUCED_KERNELS_EXACT_TERMS_H_

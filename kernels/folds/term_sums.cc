@@ -1,0 +1,277 @@
+#include "kernels/folds/term_sums.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <initializer_list>
+#include <limits>
+#include <type_traits>
+
+#include "absl/strings/str_format.h"
+#include "kernels/algebra/portable.h"
+#include "kernels/exact/fixed_point.h"
+#include "kernels/folds/elements.h"
+#include "kernels/folds/term_tiles.h"
+
+namespace reduced {
+namespace {
+
+// A number, as an integer times a power of two. The mantissa of a double is odd, so that no unit is below its dtype's.
+struct Parts {
+  bool negative;
+  std::uint64_t mantissa;
+  int exponent;
+};
+
+Parts PartsOf(double x) {
+  const auto bits = std::bit_cast<std::uint64_t>(x);
+  const auto field = static_cast<int>(bits >> 52 & 0x7ff);
+  std::uint64_t mantissa = bits & ((std::uint64_t{1} << 52) - 1);
+  if (field != 0) mantissa |= std::uint64_t{1} << 52;
+  if (mantissa == 0) return {false, 0, 0};
+  const int zeros = std::countr_zero(mantissa);
+  return {bits >> 63 != 0, mantissa >> zeros, (field == 0 ? 1 : field) - 1075 + zeros};
+}
+
+Parts PartsOf(Int128 x) { return {x < 0, static_cast<std::uint64_t>(x < 0 ? -x : x), 0}; }
+
+// Adds the product of some numbers, with its sign changed if `negated`, times 2^shift, to an integer of units 2^low.
+void AddProduct(std::initializer_list<Parts> factors, bool negated, int shift, int low,
+                std::span<std::uint64_t> words) {
+  std::uint64_t product[5] = {1};
+  std::size_t size = 1;
+  for (const Parts& factor : factors) {
+    UInt128 carry = 0;
+    for (std::size_t i = 0; i < size; ++i) {
+      carry += static_cast<UInt128>(product[i]) * factor.mantissa;
+      product[i] = static_cast<std::uint64_t>(carry);
+      carry >>= 64;
+    }
+    if (carry != 0) product[size++] = static_cast<std::uint64_t>(carry);
+    if (factor.mantissa == 0) return;
+    negated = negated != factor.negative;
+    shift += factor.exponent;
+  }
+  const auto position = static_cast<std::size_t>(shift - low);
+  const std::size_t by = position % 64;
+  std::size_t at = position / 64;
+  std::uint64_t before = 0;
+  std::uint64_t carry = 0;
+  for (std::size_t i = 0; at < words.size() && (i <= size || carry != 0); ++i, ++at) {
+    const std::uint64_t word = i < size ? product[i] : 0;
+    const std::uint64_t shifted = by == 0 ? word : word << by | before >> (64 - by);
+    before = word;
+    const UInt128 both =
+        negated ? static_cast<UInt128>(words[at]) - shifted - carry : static_cast<UInt128>(words[at]) + shifted + carry;
+    words[at] = static_cast<std::uint64_t>(both);
+    carry = static_cast<std::uint64_t>(both >> 64) & 1;
+  }
+}
+
+// Adds a term of each pair, whatever it is.
+template <class Value>
+void AddEach(Term term, const Value* x, const Value* y, std::int64_t count, int low, std::span<std::uint64_t> words) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    const Parts a = PartsOf(x[i]), b = PartsOf(y[i]);
+    switch (term) {
+      case Term::kX:
+        AddProduct({a}, false, 0, low, words);
+        break;
+      case Term::kY:
+        AddProduct({b}, false, 0, low, words);
+        break;
+      case Term::kXX:
+        AddProduct({a, a}, false, 0, low, words);
+        break;
+      case Term::kXY:
+        AddProduct({a, b}, false, 0, low, words);
+        break;
+      case Term::kYY:
+        AddProduct({b, b}, false, 0, low, words);
+        break;
+      case Term::kXXY:
+        AddProduct({a, a, b}, false, 0, low, words);
+        break;
+      case Term::kXXX:
+        AddProduct({a, a, a}, false, 0, low, words);
+        break;
+      case Term::kXXXX:
+        AddProduct({a, a, a, a}, false, 0, low, words);
+        break;
+      case Term::kDistance:
+        AddProduct({a}, x[i] < y[i], 0, low, words);
+        AddProduct({b}, !(x[i] < y[i]), 0, low, words);
+        break;
+      case Term::kSquaredDistance:
+        AddProduct({a, a}, false, 0, low, words);
+        AddProduct({b, b}, false, 0, low, words);
+        AddProduct({a, b}, true, 1, low, words);
+        break;
+    }
+  }
+}
+
+}  // namespace
+
+TermSums::TermSums(const OpCall& call, const ReduceSpec& spec)
+    : dtype_(spec.dtype),
+      other_(call.given().other.value_or(spec.dtype)),
+      layout_(TermsOf(call.op), dtype_, other_),
+      infinite_(call.op == Op::kDot || call.op == Op::kWeightedSum ? Infinite::kProduct
+                : call.op == Op::kWeightedMean                     ? Infinite::kWeights
+                : layout_.terms.front() == Term::kDistance || layout_.terms.front() == Term::kSquaredDistance
+                    ? Infinite::kDistance
+                    : Infinite::kUndefined),
+      omits_nans_(spec.nan_policy == NanPolicy::kOmit),
+      equal_infinities_(call.op == Op::kCompare),
+      equal_nans_(call.given().equal_nan),
+      words_(layout_.terms.size() * static_cast<std::size_t>(layout_.words)) {}
+
+void TermSums::Clear() {
+  counts_.fill(0);
+  std::fill(words_.begin(), words_.end(), 0);
+}
+
+void TermSums::Add(const void* elements, const void* others, std::int64_t count) {
+  const auto at = [](const void* array, std::int64_t i, DType dtype) -> const void* {
+    return array == nullptr ? nullptr : static_cast<const std::byte*>(array) + i * RowOf(dtype).bytes;
+  };
+  for (std::int64_t i = 0; i < count; i += kTermTileElements) {
+    AddTile(at(elements, i, dtype_), at(others, i, other_), std::min(kTermTileElements, count - i));
+  }
+}
+
+void TermSums::AddTile(const void* elements, const void* others, std::int64_t count) {
+  alignas(64) double x[kTermTileElements];
+  alignas(64) double y[kTermTileElements];
+  TermTile tile{.x = x, .y = others == nullptr ? x : y, .count = count};
+  bool loaded = LoadTermTileOf(dtype_, elements, count, layout_.x, x, &tile.of_x);
+  if (others != nullptr) loaded = LoadTermTileOf(other_, others, count, layout_.y, y, &tile.of_y) && loaded;
+  if (!loaded && !RowOf(dtype_).is_float) return AddIntegers(elements, others, count);
+  if (!loaded) {
+    SetSpecialsAside(x, others == nullptr ? nullptr : y, count);
+    LoadTermTileOf(DType::kF64, x, count, layout_.x, x, &tile.of_x);
+    if (others != nullptr) LoadTermTileOf(DType::kF64, y, count, layout_.y, y, &tile.of_y);
+  }
+  Add(tile);
+}
+
+void TermSums::Add(const TermTile& tile) {
+  AddCount(TermCount::kElements, tile.count);
+  for (std::size_t i = 0; i < layout_.terms.size(); ++i) {
+    const Term term = layout_.terms[i];
+    const int low = layout_.low(term);
+    if (TermTileFoldsHere().of[static_cast<std::size_t>(term)](tile, low, words(i))) continue;
+    AddEach(term, tile.x, tile.y, tile.count, low, words(i));
+  }
+}
+
+void TermSums::AddIntegers(const void* elements, const void* others, std::int64_t count) {
+  constexpr std::int64_t kSome = 64;
+  AddCount(TermCount::kElements, count);
+  Int128 x[kSome], y[kSome] = {};
+  const auto load = [](DType dtype, const void* from, std::int64_t first, std::int64_t some, Int128* to) {
+    VisitDType(dtype, [&]<class T>(std::type_identity<T>) {
+      if constexpr (!kIsFloat<T>) {
+        for (std::int64_t i = 0; i < some; ++i) to[i] = ToInteger(ElementAt<T>(from, first + i));
+      }
+    });
+  };
+  for (std::int64_t first = 0; first < count; first += kSome) {
+    const std::int64_t some = std::min(kSome, count - first);
+    load(dtype_, elements, first, some, x);
+    if (others != nullptr) load(other_, others, first, some, y);
+    for (std::size_t i = 0; i < layout_.terms.size(); ++i) AddEach(layout_.terms[i], x, y, some, 0, words(i));
+  }
+}
+
+void TermSums::SetSpecialsAside(double* x, double* y, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    const double a = x[i], b = y == nullptr ? 0 : y[i];
+    if (std::isfinite(a) && std::isfinite(b)) continue;
+    x[i] = 0;
+    // The weight of an infinite element counts.
+    if (y != nullptr && (infinite_ != Infinite::kWeights || std::isnan(a) || !std::isfinite(b))) y[i] = 0;
+    if (std::isnan(a) || std::isnan(b)) {
+      if (omits_nans_) {
+        AddCount(TermCount::kElements, -1);
+      } else if (!equal_nans_ || !std::isnan(a) || !std::isnan(b)) {
+        AddCount(TermCount::kUndefined, 1);
+      }
+      continue;
+    }
+    if (equal_infinities_ && a == b) continue;
+    double term = std::numeric_limits<double>::quiet_NaN();
+    if (infinite_ == Infinite::kProduct || (infinite_ == Infinite::kWeights && std::isfinite(b))) term = a * b;
+    if (infinite_ == Infinite::kDistance) term = std::fabs(a - b);
+    AddCount(std::isnan(term) ? TermCount::kUndefined : term > 0 ? TermCount::kPositive : TermCount::kNegative, 1);
+  }
+}
+
+void TermSums::Merge(const TermSums& other) {
+  for (std::size_t i = 0; i < kTermCounts; ++i) counts_[i] += other.counts_[i];
+  for (std::size_t i = 0; i < layout_.terms.size(); ++i) {
+    const auto size = static_cast<std::size_t>(layout_.words);
+    AddWords(std::span(other.words_).subspan(i * size, size), words(i));
+  }
+}
+
+void TermSums::AddDigits(Term term, int factor, std::span<const unsigned long long> digits, int unit) {
+  const auto number = static_cast<std::size_t>(std::ranges::find(layout_.terms, term) - layout_.terms.begin());
+  for (std::size_t i = 0; i < digits.size(); ++i) {
+    if (digits[i] == 0) continue;
+    // All of them are multiples of the unit of the sum, which may lie within a digit.
+    const int position = unit + 32 * static_cast<int>(i) - layout_.low(term);
+    const std::int64_t digit = static_cast<std::int64_t>(digits[i]) >> std::max(0, -position);
+    const auto at = static_cast<unsigned>(std::max(0, position));
+    const std::int64_t high = digit >> 32, low = digit & 0xffffffff;  // whose products with the factor fit
+    AddAt(factor * low, at, words(number));
+    AddAt(factor * high, at + 32, words(number));
+  }
+}
+
+void TermSums::Save(Entries* to) const {
+  const auto add = [to](std::size_t number, std::size_t word, std::uint64_t value) {
+    if (value != 0) to->Add(IntegerKey(number, word), value);
+  };
+  for (std::size_t i = 0; i < kTermCounts; ++i) add(i, 0, static_cast<std::uint64_t>(counts_[i]));
+  const auto size = static_cast<std::size_t>(layout_.words);
+  for (std::size_t i = 0; i < words_.size(); ++i) add(kTermCounts + i / size, i % size, words_[i]);
+}
+
+absl::Status TermSums::Load(const Entries& from) {
+  Clear();
+  const auto size = static_cast<std::size_t>(layout_.words);
+  for (std::size_t i = 0; i < from.keys.size(); ++i) {
+    const std::uint64_t key = from.keys[i];
+    if (key >= kFirstRecordKey) break;
+    const std::size_t number = NumberOfInteger(key), word = WordOfInteger(key);
+    if (number >= layout_.integers() || word >= (number < kTermCounts ? 1 : size)) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("keys: got %d; allowed: words of %d integers", key, layout_.integers()));
+    }
+    if (number < kTermCounts) {
+      counts_[number] = static_cast<std::int64_t>(from.values[i]);
+    } else {
+      words_[(number - kTermCounts) * size + word] = from.values[i];
+    }
+  }
+  return absl::OkStatus();
+}
+
+std::optional<double> TermSums::special() const {
+  const double infinity = std::numeric_limits<double>::infinity();
+  const bool positive = count(TermCount::kPositive) != 0, negative = count(TermCount::kNegative) != 0;
+  if (count(TermCount::kUndefined) != 0 || (positive && negative)) return std::numeric_limits<double>::quiet_NaN();
+  if (positive || negative) return positive ? infinity : -infinity;
+  return std::nullopt;
+}
+
+Scaled TermSums::sum(Term term) const {
+  const auto number = static_cast<std::size_t>(std::ranges::find(layout_.terms, term) - layout_.terms.begin());
+  const auto size = static_cast<std::size_t>(layout_.words);
+  return Scaled::Of(std::span(words_).subspan(number * size, size), layout_.low(term));
+}
+
+}  // namespace reduced

@@ -1,0 +1,196 @@
+// Ops about two arrays: partitions x shapes of the other array x dtypes x data, against a fold of the pairs of each
+// output, which are found one by one. What folds answer is tested by itself (tests/unit/kernels).
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "kernels/algebra/layout.h"
+#include "kernels/folds/fold.h"
+#include "tests/contract/engine_fixture.h"
+#include "tests/contract/partitions.h"
+#include "tests/support/data.h"
+
+namespace reduced::test {
+namespace {
+
+// A partition, and which output each element belongs to.
+struct PairCase {
+  std::string name;
+  std::vector<std::int64_t> shape;
+  std::vector<std::int64_t> other;  // the shape of the other array
+  std::vector<bool> axes{};         // which dimensions are reduced; none: by keys, of dimension 0
+  std::int64_t groups = 0;
+  bool masked = false;
+
+  std::int64_t count() const {
+    std::int64_t count = 1;
+    for (const std::int64_t size : shape) count *= size;
+    return count;
+  }
+};
+
+std::int64_t KeyOf(std::int64_t row) { return row * 7 % 5; }
+bool Keeps(std::int64_t index) { return index * 13 % 17 < 9; }
+
+const PairCase kCases[] = {
+    {"whole", {70'001}, {70'001}, {true}},
+    {"few", {3}, {3}, {true}},
+    {"one_for_all", {5000}, {1}, {true}},
+    {"rows", {40, 1000}, {40, 1000}, {false, true}},
+    {"long_rows", {3, 20'000}, {3, 20'000}, {false, true}},
+    {"weights_of_columns", {40, 1000}, {1000}, {false, true}},
+    {"weights_of_rows", {40, 300}, {40, 1}, {true, false}},
+    {"columns", {900, 7}, {900, 7}, {true, false}},
+    {"weights_of_the_middle", {6, 50, 8}, {50, 1}, {true, true, false}},
+    {"masked", {30'000}, {30'000}, {true}, 0, true},
+    {"masked_weights_of_rows", {30, 700}, {30, 1}, {true, true}, 0, true},
+    {"keys", {9000}, {9000}, {}, 5},
+    {"keys_of_rows", {600, 9}, {600, 1}, {}, 5},
+    {"keys_masked", {6000}, {6000}, {}, 5, true},
+};
+
+class EnginePairsTest : public EngineTest<KindAndDType> {
+ protected:
+  DType dtype() const { return std::get<DType>(GetParam()); }
+
+  void Check(const PairCase& each, DType other, DataKind data, NanPolicy policy, const std::vector<OpCall>& calls) {
+    const std::int64_t count = each.count();
+    std::int64_t other_count = 1;
+    for (const std::int64_t size : each.other) other_count *= size;
+    const Bytes x = MakeData(data, dtype(), count, 2), y = MakeData(data, other, other_count, 5);
+    const absl::StatusOr<std::vector<Dimension>> broadcast = Broadcast("y", each.other, each.shape);
+    ASSERT_TRUE(broadcast.ok()) << broadcast.status();
+
+    const bool keyed = each.axes.empty();
+    std::vector<bool> axes = each.axes;
+    if (keyed) axes.assign(each.shape.size(), false), axes[0] = true;
+    Partition partition{.layout = LayoutOf(each.shape, axes), .rows = each.shape[0]};
+    std::vector<std::int64_t> keys;
+    if (keyed) {
+      for (std::int64_t row = 0; row < each.shape[0]; ++row) keys.push_back(KeyOf(row));
+    }
+    const Bytes key_bytes = BytesOf(keys);
+    if (keyed) partition.keys = Keys{.keys = SideOf(DType::kI64, key_bytes), .groups = each.groups};
+    Bytes mask(static_cast<std::size_t>(count));
+    for (std::int64_t i = 0; i < count; ++i) mask[static_cast<std::size_t>(i)] = std::byte{Keeps(i)};
+    if (each.masked) partition.mask = Mask{.array = SideOf(DType::kBool, mask)};
+
+    ReduceSpec spec = Spec(dtype(), count);
+    spec.ops.clear();
+    for (const OpCall& call : calls) spec.ops.push_back(call.With(other));
+    spec.nan_policy = policy;
+    spec.ddof = 1;
+    Job job{.spec = spec, .array = {x.data()}};
+    job.y = OtherArray{SideOf(other, y), *broadcast};
+    job.weights = job.y;
+    std::vector<absl::Status> errors;
+    job.errors = &errors;
+    const Reply reply = ReducePartition(engine(), job, partition);
+    ASSERT_EQ(reply.status, absl::OkStatus()) << each.name;
+
+    // The pairs of each output.
+    struct Pairs {
+      Bytes x, y;
+      std::vector<std::int64_t> indexes;
+    };
+    std::vector<Pairs> outputs(static_cast<std::size_t>(reply.outputs));
+    for (std::int64_t output = 0; output < partition.layout.outputs; ++output) {
+      for (std::int64_t position = 0; position < partition.layout.elements; ++position) {
+        const std::int64_t index = partition.layout.Start(output) + partition.layout.At(position);
+        if (each.masked && !Keeps(index)) continue;
+        const std::int64_t number = keyed ? KeyOf(position) * partition.layout.outputs + output : output;
+        Pairs& to = outputs[static_cast<std::size_t>(number)];
+        std::int64_t at = 0, left = index, stride = 1;  // in the other array
+        for (std::size_t d = 0; d < each.shape.size(); ++d) {
+          const std::size_t dimension = each.shape.size() - 1 - d;
+          const std::int64_t of_dimension = left % each.shape[dimension];
+          left /= each.shape[dimension];
+          const std::int64_t size = d < each.other.size() ? each.other[each.other.size() - 1 - d] : 1;
+          if (size > 1) at += of_dimension * stride;
+          stride *= size;
+        }
+        const auto append = [](const Bytes& from, std::int64_t i, DType of, Bytes* bytes) {
+          const auto width = static_cast<std::ptrdiff_t>(RowOf(of).bytes);
+          bytes->insert(bytes->end(), from.begin() + i * width, from.begin() + (i + 1) * width);
+        };
+        append(x, index, dtype(), &to.x);
+        append(y, at, other, &to.y);
+        to.indexes.push_back(position);
+      }
+    }
+    const FoldLimits limits{[](std::int64_t) { return absl::OkStatus(); }, [](std::int64_t) {},
+                            [] { return absl::OkStatus(); }};
+    for (std::size_t i = 0; i < spec.ops.size(); ++i) {
+      const OpCall& call = spec.ops[i];
+      const auto bytes = static_cast<std::size_t>(AnswerElements(call) * RowOf(ResultDType(call, dtype())).bytes);
+      absl::Status error;
+      for (std::size_t number = 0; number < outputs.size() && error.ok(); ++number) {
+        const Pairs& pairs = outputs[number];
+        const std::unique_ptr<DistributionFold> fold = MakeDistributionFold(call, spec, limits);
+        const auto pair_count = std::ssize(pairs.indexes);
+        ASSERT_TRUE(fold->Begin(pair_count).ok());
+        ASSERT_TRUE(fold->Add(pairs.x.data(), pairs.y.data(), 0, pair_count).ok());
+        Bytes wanted(bytes);
+        error = fold->Finish([&](std::int64_t rank) { return pairs.indexes[static_cast<std::size_t>(rank)]; },
+                             wanted.data());
+        if (!error.ok()) break;
+        const Bytes got(reply.answers->data[i] + number * bytes, reply.answers->data[i] + (number + 1) * bytes);
+        if (got == wanted || !errors[i].ok()) continue;
+        double a, b;
+        std::memcpy(&a, got.data(), sizeof a);
+        std::memcpy(&b, wanted.data(), sizeof b);
+        FAIL() << each.name << ", " << RowOf(call.op).name << " with " << RowOf(other).name << ", data "
+               << kDataKinds[static_cast<int>(data)].name << ", output " << number << ": got " << a << ", not " << b;
+      }
+      EXPECT_EQ(errors[i].code(), error.code()) << each.name << ", " << RowOf(call.op).name << ": " << errors[i];
+    }
+  }
+};
+
+// All but compare, whose indexes and ties need no more than one case each.
+std::vector<OpCall> PairCalls() {
+  std::vector<OpCall> calls = {{Op::kCompare, {.rtol = 1e-3, .atol = 1e-6}}};
+  for (const OpRow& row : kOps) {
+    if (row.other != OtherOperand::kNone && row.op != Op::kCompare) calls.emplace_back(row.op);
+  }
+  return calls;
+}
+
+TEST_P(EnginePairsTest, EachPartitionAndShape) {
+  for (const PairCase& each : kCases) {
+    Check(each, dtype(), DataKind::kUniform, NanPolicy::kPropagate, PairCalls());
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_P(EnginePairsTest, EachKindOfData) {
+  for (const DataKindRow& data : kDataKinds) {
+    if (!Applies(data, dtype())) continue;
+    for (const NanPolicy policy : {NanPolicy::kPropagate, NanPolicy::kOmit}) {
+      Check(kCases[4], dtype(), data.kind, policy, PairCalls());
+      Check(kCases[9], dtype(), data.kind, policy, {Op::kDot, Op::kCorr});
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST_P(EnginePairsTest, OtherDTypes) {
+  for (const DTypeRow& other : kDTypes) {
+    if (other.is_float != RowOf(dtype()).is_float || other.dtype == dtype()) continue;
+    for (const int at : {4, 6, 11}) Check(kCases[at], other.dtype, DataKind::kUniform, NanPolicy::kOmit, PairCalls());
+    if (HasFatalFailure()) return;
+  }
+}
+
+REDUCED_INSTANTIATE_BY_KIND_AND_DTYPE(EnginePairsTest);
+
+}  // namespace
+}  // namespace reduced::test
