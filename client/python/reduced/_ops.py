@@ -152,8 +152,9 @@ class Ops:
     def _planned(self, plan: Plan) -> Any:
         raise NotImplementedError
 
-    def _two(self, op: str, array: Any, y: Any, options: OneOptions) -> Any:
-        return self._one(op, array, {**options, "y": y})
+    def _two(self, op: str, array: Any, options: OneOptions, **other: Any) -> Any:
+        both: Any = {**options, **other}
+        return self._one(op, array, both)
 
     def _weighted(self, op: str, array: Any, options: Options) -> Any:
         return self._one(op if options.get("weights") is None else f"weighted_{op}", array, options)
@@ -333,19 +334,19 @@ class Ops:
 
     def weighted_sum(self, array: Any, weights: Any, **options: Unpack[OneOptions]) -> Any:
         """`sum` with weights."""
-        return self._one("weighted_sum", array, {**options, "weights": weights})
+        return self._two("weighted_sum", array, options, weights=weights)
 
     def weighted_mean(self, array: Any, weights: Any, **options: Unpack[OneOptions]) -> Any:
         """`mean` with weights."""
-        return self._one("weighted_mean", array, {**options, "weights": weights})
+        return self._two("weighted_mean", array, options, weights=weights)
 
     def weighted_var(self, array: Any, weights: Any, **options: Unpack[OneOptions]) -> Any:
         """`var` with weights."""
-        return self._one("weighted_var", array, {**options, "weights": weights})
+        return self._two("weighted_var", array, options, weights=weights)
 
     def weighted_std(self, array: Any, weights: Any, **options: Unpack[OneOptions]) -> Any:
         """`std` with weights."""
-        return self._one("weighted_std", array, {**options, "weights": weights})
+        return self._two("weighted_std", array, options, weights=weights)
 
     def dot(self, array: Any, y: Any, **options: Unpack[OneOptions]) -> Any:
         """Sum of the products of two arrays, rounded once; with `axis` as `numpy.vecdot`.
@@ -354,11 +355,11 @@ class Ops:
         >>> print(reduced.connect("local:").dot([1e308, 1.0, -1e308], [10.0, 1.0, 10.0]))
         1.0
         """
-        return self._two("dot", array, y, options)
+        return self._two("dot", array, options, y=y)
 
     def cov(self, array: Any, y: Any, **options: Unpack[OneOptions]) -> Any:
         """Covariance of two arrays, divided by n - ddof; `ddof` is 1 by default, as in `numpy.cov` and pandas; NaN if n <= ddof."""
-        return self._two("cov", array, y, {"ddof": 1, **options})
+        return self._two("cov", array, {"ddof": 1, **options}, y=y)
 
     def corr(self, array: Any, y: Any, **options: Unpack[OneOptions]) -> Any:
         """Pearson correlation of two arrays; NaN if one is constant.
@@ -368,31 +369,31 @@ class Ops:
         >>> print(reduced.connect("local:").corr(x, y, axis=1))
         [ 1. nan]
         """
-        return self._two("corr", array, y, options)
+        return self._two("corr", array, options, y=y)
 
     def slope(self, array: Any, y: Any, **options: Unpack[OneOptions]) -> Any:
         """Slope of the line y = slope x + intercept with the least squares, x being the array; NaN if that is constant."""
-        return self._two("slope", array, y, options)
+        return self._two("slope", array, options, y=y)
 
     def intercept(self, array: Any, y: Any, **options: Unpack[OneOptions]) -> Any:
         """Intercept of the line of `slope`."""
-        return self._two("intercept", array, y, options)
+        return self._two("intercept", array, options, y=y)
 
     def distance_l1(self, array: Any, y: Any, **options: Unpack[OneOptions]) -> Any:
         """Sum of |x - y| of two arrays."""
-        return self._two("distance_l1", array, y, options)
+        return self._two("distance_l1", array, options, y=y)
 
     def distance_l2(self, array: Any, y: Any, **options: Unpack[OneOptions]) -> Any:
         """Euclidean distance of two arrays."""
-        return self._two("distance_l2", array, y, options)
+        return self._two("distance_l2", array, options, y=y)
 
     def distance_max(self, array: Any, y: Any, **options: Unpack[OneOptions]) -> Any:
         """Largest |x - y| of two arrays; 0 if empty."""
-        return self._two("distance_max", array, y, options)
+        return self._two("distance_max", array, options, y=y)
 
     def cosine(self, array: Any, y: Any, **options: Unpack[OneOptions]) -> Any:
         """Cosine of the angle between two arrays; NaN if one has zeros only."""
-        return self._two("cosine", array, y, options)
+        return self._two("cosine", array, options, y=y)
 
     def compare(self, array: Any, y: Any, *, rtol: float = 0, atol: float = 0, equal_nan: bool = False,
                 **options: Unpack[OneOptions]) -> Any:

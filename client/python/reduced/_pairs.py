@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import operator
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,7 @@ from reduced._containers import read
 from reduced._copies import Mask, Part, both, contiguous, fill_exactly
 from reduced._cuda import CudaElements
 from reduced._distribution import Plan, op_text
-from reduced._ops import OPERANDS, Options
+from reduced._ops import OPERANDS, OneOptions, Options
 
 # Options by which dimension 0 is reduced.
 _BY_ROWS = ("segments", "lengths", "keys")
@@ -121,7 +122,7 @@ def fitted(array: Any, there: Mask | None, names: Sequence[str], options: Option
         for name, each in every.items():
             if "f" in dtypes[name]:
                 continue
-            floats = ", ".join(sorted({dtype for dtype in dtypes.values() if "f" in dtype}))
+            floats = ", ".join(f"{other} of {dtype}" for other, dtype in dtypes.items() if "f" in dtype)
             if not isinstance(each, Elements) or name == "array" and not only_pairs:
                 raise TypeError(f"{name}: got {dtypes[name]} beside {floats}; allowed: floats, as by astype, or integers only")
             every[name] = _floats(name, each, floats, there_of[0] if name == "array" and there_of else masks.get(name))
@@ -134,6 +135,21 @@ def fitted(array: Any, there: Mask | None, names: Sequence[str], options: Option
     if "weights" in others:
         fitting["weights"] = every["weights"]
     return every["array"], there, fitting
+
+
+def in_memory(role: str, other: Any, shape: tuple[int, ...], options: Options) -> npt.NDArray[Any]:
+    """y or weights of this process as an array of a shape; a masked one, if elements are missing."""
+    given, there = _operand(role, other, False)
+    if not isinstance(given, Elements):
+        raise TypeError(f"{role}: got {type(given).__name__}; allowed: arrays in host memory")
+    arrays = [given] if there is None else [given, Elements(there, "bool", given.shape)]
+    if role == "weights":
+        arrays = [placed(each, shape, options) for each in arrays]
+    try:
+        values, *mask = (np.broadcast_to(_ndarray(each).view(numpy_dtype(each.dtype)), shape) for each in arrays)
+    except ValueError:
+        raise ValueError(f"{role}: got shape {given.shape}; allowed: a shape that broadcasts to {shape}") from None
+    return np.ma.MaskedArray(values, ~mask[0]) if mask else values
 
 
 def _broadcast(x: Any, there: list[Mask], other: tuple[int, ...]) -> tuple[Any, list[Mask]]:
@@ -162,7 +178,23 @@ def _floats(name: str, given: Elements, floats: str, there: Mask | None) -> Elem
     return Elements(values, "f64", given.shape)
 
 
-class _Figures(NamedTuple):
+_COUNTS = ("mismatches", "different_bits")
+_INDEXES = ("first", "max_abs_index", "max_rel_index", "max_ulp_index")
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """How two arrays, x and y, differ; from `Client.compare`. Indexes are those of C order.
+
+    mismatches: how many pairs do not match. first, first_x, first_y: the index and the elements of the first of them.
+    max_abs, max_rel, max_ulp: the greatest |x - y|, |x - y| / |y|, and number of representable values from x to y (of the wider dtype; of
+    integers |x - y|), of pairs without NaN; each with its index. different_bits: how many pairs have other bits. rmse: the square root of
+    the mean of (x - y)^2, exact and rounded once.
+
+    What there is not is None. Along axes, by keys and in segments each is an ndarray, in which an index that there is not is -1, and an
+    element NaN, or masked among integers.
+    """
+
     mismatches: Any
     first: Any
     first_x: Any
@@ -175,27 +207,9 @@ class _Figures(NamedTuple):
     max_ulp_index: Any
     different_bits: Any
     rmse: Any
-
-
-_COUNTS = ("mismatches", "different_bits")
-_INDEXES = ("first", "max_abs_index", "max_rel_index", "max_ulp_index")
-
-
-class Comparison(_Figures):
-    """How two arrays, x and y, differ; from `Client.compare`. Indexes are those of C order.
-
-    mismatches: how many pairs do not match. first, first_x, first_y: the index and the elements of the first of them.
-    max_abs, max_rel, max_ulp: the greatest |x - y|, |x - y| / |y|, and number of representable values from x to y (of the wider dtype; of
-    integers |x - y|), of pairs without NaN; each with its index. different_bits: how many pairs have other bits. rmse: the square root of
-    the mean of (x - y)^2, exact and rounded once.
-
-    What there is not is None. Along axes, by keys and in segments each is an ndarray, in which an index that there is not is -1, and an
-    element NaN, or masked among integers.
-    """
-
-    shape: tuple[int, ...] = ()  # of x
-    size: int = 0  # how many pairs there are, also those that were left out
-    whole: bool = True  # it is about all of x
+    shape: tuple[int, ...]  # of x
+    size: int  # how many pairs there are, also those that were left out
+    whole: bool  # it is about all of x
 
     @property
     def equal(self) -> Any:
@@ -227,9 +241,9 @@ class Comparison(_Figures):
         return "\n".join(lines)
 
 
-def compare(array: Any, y: Any, rtol: float, atol: float, equal_nan: bool, options: Options) -> Plan:
+def compare(array: Any, y: Any, rtol: float, atol: float, equal_nan: bool, options: OneOptions) -> Plan:
     name = op_text("compare", (), rtol=repr(float(rtol)), atol=repr(float(atol)), equal_nan="true" if equal_nan else None)
-    asked: Options = {**options, "y": y}
+    asked: Any = {**options, "y": y}
     results = yield array, (name,), asked
     figures = results[name]
     if not isinstance(figures, np.ndarray):  # kept on the server
@@ -250,9 +264,7 @@ def compare(array: Any, y: Any, rtol: float, atol: float, equal_nan: bool, optio
         of[each] = _elements_at(operand, _shape(x), of["first"], of[each], options)
     if whole:
         of = {each: values.item() if each in _COUNTS else _or_none(each, values) for each, values in of.items()}
-    comparison = Comparison(**of)
-    comparison.shape, comparison.size, comparison.whole = _shape(x), math.prod(_shape(x)), whole
-    return comparison
+    return Comparison(**of, shape=_shape(x), size=math.prod(_shape(x)), whole=whole)
 
 
 def _or_none(name: str, value: Any) -> Any:
@@ -261,10 +273,12 @@ def _or_none(name: str, value: Any) -> Any:
         return None if value < 0 else value.item()
     if name in ("first_x", "first_y"):
         return None if value is np.ma.masked else value[()]
-    return None if np.isnan(value) else value.item()
+    if np.isnan(value):
+        return None
+    return int(value) if name == "max_ulp" and np.isfinite(value) else value.item()
 
 
-def _elements_at(operand: Any, shape: tuple[int, ...], first: Any, values: npt.NDArray[np.float64], options: Options) -> Any:
+def _elements_at(operand: Any, shape: tuple[int, ...], first: Any, values: npt.NDArray[np.float64], options: OneOptions) -> Any:
     """The elements that differ first, in their own dtype. `values`: rounded to float64."""
     name = dtype_of(operand)
     try:
@@ -288,7 +302,7 @@ def _elements_at(operand: Any, shape: tuple[int, ...], first: Any, values: npt.N
     return np.ma.MaskedArray(found, none) if found.ndim > 0 else np.ma.masked if none else found
 
 
-def _reduced(shape: tuple[int, ...], options: Options) -> list[int]:
+def _reduced(shape: tuple[int, ...], options: OneOptions) -> list[int]:
     axis = options.get("axis")
     if any(options.get(name) is not None for name in _BY_ROWS):
         return [0]
