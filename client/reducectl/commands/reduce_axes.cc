@@ -15,6 +15,7 @@
 #include <string>
 #include <system_error>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
@@ -28,6 +29,7 @@
 #include "absl/strings/str_split.h"
 #include "client/reducectl/command_line/flags.h"
 #include "client/reducectl/commands/missing.h"
+#include "client/reducectl/commands/pairs.h"
 #include "client/reducectl/input/input.h"
 #include "client/reducectl/output/array_text.h"
 #include "client/reducectl/output/printable.h"
@@ -140,6 +142,7 @@ class Reducer {
   // Of a server: shares the input if it is in memory that can be shared, else sends it.
   absl::StatusOr<ArrayReply> Reduce(const Input& input) {
     ReduceOptions options = question_.options;
+    if (arguments_.options.y.has_value() || arguments_.options.weights.has_value()) return ReduceTwo(input, options);
     const auto reduce = [&](const ArrayView& array, const std::vector<std::string>& ops,
                             const PartitionOptions& partition) {
       return place_.local != nullptr ? place_.local->ReduceArray(array, ops, partition, options)
@@ -163,6 +166,39 @@ class Reducer {
     options.via = question_.via == Question::kRegion ? "auto" : question_.via;
     options.on_progress = progress.hook();
     return reduce(input.View(), question_.ops, arguments_.options);
+  }
+
+  // With y or weights, to which the input's dtype has to go.
+  absl::StatusOr<ArrayReply> ReduceTwo(const Input& input, ReduceOptions options) {
+    PartitionOptions partition = arguments_.options;
+    std::vector<const Input*> inputs = {&input};
+    for (const auto& [side, file] : {std::pair(&partition.y, &sides_.y), {&partition.weights, &sides_.weights}}) {
+      if (side->has_value() && std::holds_alternative<ArrayView>(**side)) inputs.push_back(file);
+    }
+    const absl::StatusOr<std::vector<HostArray>> doubles = AlikeDoubles(inputs);
+    if (!doubles.ok()) return doubles.status();
+    for (std::size_t i = 1; i < inputs.size(); ++i) {
+      ArrayView view = ViewOf(*inputs[i], (*doubles)[i]);
+      const bool weights = inputs[i] == &sides_.weights;
+      if (weights) {
+        const absl::Status status = PlaceWeights(partition, input.layout.shape, &view);
+        if (!status.ok()) return status;
+      }
+      (weights ? partition.weights : partition.y) = view;
+    }
+    const auto of_one = [](const std::string& op) { return OtherOperand(op).empty(); };
+    const auto other = std::find_if(question_.ops.begin(), question_.ops.end(), of_one);
+    if (!doubles->front().dtype.empty() && other != question_.ops.end()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("op: got ", *other, " of ", input.layout.dtype,
+                       " beside floats or missing elements; allowed: ops about two arrays"));
+    }
+    const ArrayView view = ViewOf(input, doubles->front());
+    options.timeout = common_.timeout;
+    if (place_.local != nullptr) return place_.local->ReduceArray(view, question_.ops, partition, options);
+    if (!common_.timeout.has_value()) options.timeout = 2 * TimeoutOf(view);
+    options.via = question_.via == Question::kRegion ? "auto" : question_.via;
+    return place_.server->ReduceArray(view, question_.ops, partition, options);
   }
 
   ExitCode Print(Answer answer, const Input& input, const absl::StatusOr<ArrayReply>& reply) {
@@ -235,6 +271,12 @@ void AddAxes(CommandLine& line, CLI::App* command, AxesArguments* arguments) {
   AddChoice(line, command, "--outside", &arguments->outside,
             "with --groups N: other keys are an error, or what has them is dropped", {"error", "drop"})
       ->capture_default_str();
+  add_side(
+      "--y", &sides->y,
+      "the other array of ops about two, such as dot and corr, of the shape of the input, or one that broadcasts to "
+      "it as in NumPy. A column of the same text will do: FILE:NAME");
+  add_side("--weights", &sides->weights,
+           "the same of weighted_mean and its like; with --axis it may have the reduced dimensions alone");
   add_side("--where", &sides->where,
            "leave out elements where this array is false: bool, of the shape of the input; or u8, whose bits are the "
            "elements in order, the least significant one first, as in Arrow's validity bitmaps");
@@ -282,6 +324,20 @@ void CheckAxes(const Question& question, const AxesArguments& arguments) {
   if (arguments.axis + !sides.segments.empty() + !sides.lengths.empty() + keyed > 1) {
     throw CLI::ValidationError("--axis, --segments, --lengths, --keys", "exclude each other");
   }
+  const auto of_two = [&question](const char* option, const std::string& given, std::string_view operand) {
+    const auto taker = std::find_if(question.ops.begin(), question.ops.end(),
+                                    [operand](const std::string& op) { return OtherOperand(op) == operand; });
+    if (given.empty() && taker != question.ops.end())
+      throw CLI::RequiredError(absl::StrCat("--op ", *taker, ": ", option));
+    if (!given.empty() && taker == question.ops.end()) {
+      const std::vector<std::string> ops = OpNames();
+      const auto first = std::find_if(ops.begin(), ops.end(),
+                                      [operand](const std::string& op) { return OtherOperand(op) == operand; });
+      throw CLI::ValidationError(option, absl::StrCat("requires an op like ", *first));
+    }
+  };
+  of_two("--y", sides.y, "y");
+  of_two("--weights", sides.weights, "weights");
   const bool any = arguments.groups == AxesArguments().groups;
   std::int64_t groups = 0;
   if (!any && (!absl::SimpleAtoi(arguments.groups, &groups) || groups < 1)) {
@@ -362,7 +418,7 @@ ExitCode ReduceAxes(const CommonOptions& common, Question question, const AxesAr
     own.options.keys->drop_outside = own.outside == "drop";
   }
   SideFiles sides;
-  if (const ExitCode code = ReadSideFiles(own.sides, input.timeout, &sides, &own.options); code != kOk) return code;
+  if (const ExitCode code = ReadSideFiles(own.sides, input, &sides, &own.options); code != kOk) return code;
   for (std::size_t i = 0; i < sides.notes.size() && !common.json; ++i)
     std::cerr << "reducectl: " << Printable(sides.notes[i]) << "\n";
   if (own.keep) {
