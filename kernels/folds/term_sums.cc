@@ -154,6 +154,12 @@ void TermSums::AddTile(const void* elements, const void* others, std::int64_t co
     LoadTermTileOf(DType::kF64, x, count, layout_.x, x, &tile.of_x);
     if (others != nullptr) LoadTermTileOf(DType::kF64, y, count, layout_.y, y, &tile.of_y);
   }
+  tile.x_bytes = RowOf(dtype_).bytes;
+  tile.x_ahead = static_cast<const std::byte*>(elements) + kTermTileElements * tile.x_bytes;
+  if (others != nullptr) {
+    tile.y_bytes = RowOf(other_).bytes;
+    tile.y_ahead = static_cast<const std::byte*>(others) + kTermTileElements * tile.y_bytes;
+  }
   Add(tile);
 }
 

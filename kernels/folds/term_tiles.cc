@@ -73,6 +73,9 @@ using VTerm = hn::Vec<DTerm>;
 constexpr std::int64_t kTermLanes = hn::MaxLanes(DTerm());
 static_assert(kTermTileStep % kTermLanes == 0);
 
+// So far ahead memory is asked for tiles to come, while this one is loaded. Beyond an array that is harmless.
+constexpr std::int64_t kTermAheadBytes = 2048;
+
 template <class T>
 bool LoadTerms(const void* elements, std::int64_t count, const Magnitudes& of_dtype, double* to, Magnitudes* found) {
   const DTerm d;
@@ -89,10 +92,16 @@ bool LoadTerms(const void* elements, std::int64_t count, const Magnitudes& of_dt
   };
   std::int64_t done = 0;
   if constexpr (kIsFloat<T>) {
-    for (; done + kTermLanes <= count; done += kTermLanes) {
-      const VTerm x = LoadDoubles<T>(d, from + done * static_cast<std::int64_t>(sizeof(T)));
-      hn::Store(x, d, to + done);
-      take(x);
+    constexpr std::int64_t kLine = 64 / static_cast<std::int64_t>(sizeof(T));  // elements of a cache line
+    for (; done + kLine <= count; done += kLine) {
+      const std::byte* const p = from + done * static_cast<std::int64_t>(sizeof(T));
+      __builtin_prefetch(p + kTermAheadBytes, /*rw=*/0, /*locality=*/2);
+#pragma GCC unroll 16
+      for (std::int64_t lane = 0; lane < kLine; lane += kTermLanes) {
+        const VTerm x = LoadDoubles<T>(d, p + lane * static_cast<std::int64_t>(sizeof(T)));
+        hn::Store(x, d, to + done + lane);
+        take(x);
+      }
     }
   }
   std::int64_t i = done;
@@ -240,10 +249,14 @@ struct SquaredDistanceDoubles {
 };
 
 template <class Doubles, int kBins>
-void AddTerms(const double* x, const double* y, std::int64_t count, int unit, int low, std::span<std::uint64_t> words) {
+void AddTerms(const TermTile& tile, const double* x, const double* y, int unit, int low,
+              std::span<std::uint64_t> words) {
   const DTerm d;
   TermBins<kBins> bins(unit);
+  const std::int64_t count = (tile.count + kTermTileStep - 1) / kTermTileStep * kTermTileStep;
   for (std::int64_t i = 0; i < count; i += kTermLanes) {
+    __builtin_prefetch(tile.x_ahead + i * tile.x_bytes, /*rw=*/0, /*locality=*/2);
+    __builtin_prefetch(tile.y_ahead + i * tile.y_bytes, /*rw=*/0, /*locality=*/2);
     Doubles::Deposit(hn::Load(d, x + i), hn::Load(d, y + i), bins);
   }
   bins.Flush(unit, low, words);
@@ -251,7 +264,7 @@ void AddTerms(const double* x, const double* y, std::int64_t count, int unit, in
 
 // By as few bins as hold the terms.
 template <class Doubles>
-bool AddTermsNear(const double* x, const double* y, std::int64_t count, const Magnitudes& of, int low,
+bool AddTermsNear(const TermTile& tile, const double* x, const double* y, const Magnitudes& of, int low,
                   std::span<std::uint64_t> words) {
   const int bits = of.top - of.unit;
   const auto add = bits < 2 * kTermBits   ? &AddTerms<Doubles, 2>
@@ -259,7 +272,7 @@ bool AddTermsNear(const double* x, const double* y, std::int64_t count, const Ma
                    : bits < 8 * kTermBits ? &AddTerms<Doubles, 8>
                                           : nullptr;
   if (add == nullptr) return false;
-  add(x, y, count, of.unit, low, words);
+  add(tile, x, y, of.unit, low, words);
   return true;
 }
 
@@ -273,13 +286,12 @@ bool FoldTerm(const TermTile& tile, int low, std::span<std::uint64_t> words) {
   const auto far = [](const Magnitudes& each) { return each.top > kLargestTermTop || each.unit < kSmallestTermUnit; };
   if (far(of)) return false;
   constexpr int kDigits = std::numeric_limits<double>::digits;
-  const std::int64_t count = (tile.count + kTermTileStep - 1) / kTermTileStep * kTermTileStep;
   const double* const first = kTerm == Term::kY || kTerm == Term::kYY ? tile.y : tile.x;
   const double* const second = kTerm == Term::kX || kTerm == Term::kXX || kTerm == Term::kXXX ? tile.x
                                : kTerm == Term::kXXXX                                         ? tile.x
                                                                                               : tile.y;
   const auto add = [&]<class Doubles>(std::type_identity<Doubles>) {
-    return AddTermsNear<Doubles>(first, second, count, of, low, words);
+    return AddTermsNear<Doubles>(tile, first, second, of, low, words);
   };
   if constexpr (kTerm == Term::kX || kTerm == Term::kY) return add(std::type_identity<ElementDoubles>());
   constexpr bool kProduct = kTerm == Term::kXX || kTerm == Term::kXY || kTerm == Term::kYY;

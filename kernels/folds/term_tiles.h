@@ -25,6 +25,12 @@ struct TermTile {
   const double* y = nullptr;
   std::int64_t count = 0;
   Magnitudes of_x{}, of_y{};
+  // Where the elements of tiles to come are, if that is known, and how many bytes an element has: memory is asked for
+  // them while this tile is added up. Beyond an array that is harmless.
+  const std::byte* x_ahead = nullptr;
+  const std::byte* y_ahead = nullptr;
+  std::int64_t x_bytes = 0;
+  std::int64_t y_bytes = 0;
 };
 
 // Writes elements at any address as doubles, and zeros behind them, and finds their magnitudes. `of_dtype`: those of
