@@ -63,7 +63,8 @@ std::string ArgTopK(std::int64_t k) { return absl::StrCat("argtopk(", k, ")"); }
 std::string ArgBottomK(std::int64_t k) { return absl::StrCat("argbottomk(", k, ")"); }
 
 std::string Compare(double rtol, double atol, bool equal_nan) {
-  return absl::StrCat("compare(rtol=", Joined({rtol}), ",atol=", Joined({atol}), ",equal_nan=", equal_nan, ")");
+  return absl::StrCat("compare(rtol=", Joined({rtol}), ",atol=", Joined({atol}),
+                      ",equal_nan=", equal_nan ? "true" : "false", ")");
 }
 
 }  // namespace ops

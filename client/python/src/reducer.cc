@@ -60,8 +60,8 @@ std::shared_ptr<Memory> MemoryOf(const client::ArrayView& array) {
 // Calls `reduce` with the options, in which arrays of a GPU are as the client's server reads them. `shares`: y and the
 // weights too, if they lie in memory of Allocate.
 template <class Reduce>
-absl::StatusOr<client::ArrayReply> ReduceBeside(client::Client& client, const Partition& partition, bool shares,
-                                                Reduce reduce) {
+absl::StatusOr<client::ArrayReply> ReduceBeside(client::Client& client, const Partition& partition, Reduce reduce,
+                                                bool shares = false) {
   for (bool again = true;; again = false) {
     client::PartitionOptions options = partition.options;
     std::vector<std::shared_ptr<Memory>> memories;
@@ -204,9 +204,10 @@ absl::StatusOr<client::ArrayReply> Remote::ReduceArray(const CudaArray& array, c
   const absl::StatusOr<std::shared_ptr<client::Client>> client = Use();
   if (!client.ok()) return client.status();
   return ReduceCuda(**client, array, options, [&](const client::RemoteArray& shared, const client::ReduceOptions& own) {
-    return ReduceBeside(**client, partition, shares_, [&](const client::PartitionOptions& readable) {
-      return (*client)->ReduceArray(shared, ops, readable, own);
-    });
+    return ReduceBeside(
+        **client, partition,
+        [&](const client::PartitionOptions& readable) { return (*client)->ReduceArray(shared, ops, readable, own); },
+        shares_);
   });
 }
 
@@ -220,14 +221,18 @@ absl::StatusOr<client::ArrayReply> Remote::ReduceArray(const client::ArrayView& 
   if (memory != nullptr) {
     const absl::StatusOr<client::RemoteArray> shared = memory->Share(**client, array);
     if (shared.ok()) {
-      return ReduceBeside(**client, partition, shares, [&](const client::PartitionOptions& readable) {
-        return (*client)->ReduceArray(*shared, ops, readable, options);
-      });
+      return ReduceBeside(
+          **client, partition,
+          [&](const client::PartitionOptions& readable) {
+            return (*client)->ReduceArray(*shared, ops, readable, options);
+          },
+          shares);
     }
   }
-  return ReduceBeside(**client, partition, shares, [&](const client::PartitionOptions& readable) {
-    return (*client)->ReduceArray(array, ops, readable, options);
-  });
+  return ReduceBeside(
+      **client, partition,
+      [&](const client::PartitionOptions& readable) { return (*client)->ReduceArray(array, ops, readable, options); },
+      shares);
 }
 
 absl::StatusOr<client::ArrayReply> Remote::ReduceArray(const client::RemoteArray& array, const Ops& ops,
@@ -235,9 +240,10 @@ absl::StatusOr<client::ArrayReply> Remote::ReduceArray(const client::RemoteArray
                                                        const client::ReduceOptions& options) {
   const absl::StatusOr<std::shared_ptr<client::Client>> client = Use();
   if (!client.ok()) return client.status();
-  return ReduceBeside(**client, partition, shares_, [&](const client::PartitionOptions& readable) {
-    return (*client)->ReduceArray(array, ops, readable, options);
-  });
+  return ReduceBeside(
+      **client, partition,
+      [&](const client::PartitionOptions& readable) { return (*client)->ReduceArray(array, ops, readable, options); },
+      shares_);
 }
 
 absl::StatusOr<client::ResidentArray> Remote::Put(const client::ArrayView& array, const client::PutOptions& options) {
