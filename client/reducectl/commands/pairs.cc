@@ -8,11 +8,13 @@
 #include <optional>
 #include <type_traits>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/reducectl/commands/answer.h"
 #include "kernels/algebra/dtype.h"
+#include "reduced/ops.h"
 
 namespace reduced::client {
 namespace {
@@ -43,6 +45,29 @@ absl::StatusOr<HostArray> Doubles(const Input& input) {
   HostArray array{.dtype = "f64", .shape = view.shape};
   array.data.assign(reinterpret_cast<const char*>(doubles.data()), count * sizeof(double));
   return array;
+}
+
+// Weights that have the dimensions that are reduced alone get all of `shape`.
+absl::Status PlaceWeights(const PartitionOptions& partition, const std::vector<std::int64_t>& shape,
+                          ArrayView* weights) {
+  std::vector<int> axes = partition.axis;
+  if (partition.keys.has_value() || partition.segments.has_value()) axes = {0};
+  const int ndim = static_cast<int>(shape.size());
+  if (axes.empty() || weights->shape.size() != axes.size() || axes.size() == shape.size()) return absl::OkStatus();
+  std::vector<std::int64_t> wanted, placed(shape.size(), 1);
+  for (int& axis : axes) {
+    if (axis < -ndim || axis >= ndim) return absl::OkStatus();  // an error of the request
+    if (axis < 0) axis += ndim;
+    wanted.push_back(shape[static_cast<std::size_t>(axis)]);
+    placed[static_cast<std::size_t>(axis)] = wanted.back();
+  }
+  if (wanted != weights->shape || !std::is_sorted(axes.begin(), axes.end())) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "weights: got shape (", absl::StrJoin(weights->shape, ", "), ") for reduced dimensions of (",
+        absl::StrJoin(wanted, ", "), "); allowed: these, in ascending order, or as many dimensions as the array has"));
+  }
+  weights->shape = placed;
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -94,25 +119,35 @@ ArrayView ViewOf(const Input& input, const HostArray& doubles) {
   return doubles.dtype.empty() ? input.View() : doubles.View();
 }
 
-absl::Status PlaceWeights(const PartitionOptions& partition, const std::vector<std::int64_t>& shape,
-                          ArrayView* weights) {
-  std::vector<int> axes = partition.axis;
-  if (partition.keys.has_value() || partition.segments.has_value()) axes = {0};
-  const int ndim = static_cast<int>(shape.size());
-  if (axes.empty() || weights->shape.size() != axes.size() || axes.size() == shape.size()) return absl::OkStatus();
-  std::vector<std::int64_t> wanted, placed(shape.size(), 1);
-  for (int& axis : axes) {
-    if (axis < -ndim || axis >= ndim) return absl::OkStatus();  // an error of the request
-    if (axis < 0) axis += ndim;
-    wanted.push_back(shape[static_cast<std::size_t>(axis)]);
-    placed[static_cast<std::size_t>(axis)] = wanted.back();
+absl::Status PairUp(const Input& input, const SideFiles& sides, const std::vector<std::string>& ops,
+                    const PartitionOptions& options, Paired* paired) {
+  paired->partition = options;
+  std::vector<std::optional<SideArray>*> others;
+  std::vector<const Input*> inputs = {&input};
+  for (const auto& [side, file] :
+       {std::pair(&paired->partition.y, &sides.y), {&paired->partition.weights, &sides.weights}}) {
+    if (!side->has_value() || !std::holds_alternative<ArrayView>(**side)) continue;  // none, or resident
+    others.push_back(side);
+    inputs.push_back(file);
   }
-  if (wanted != weights->shape || !std::is_sorted(axes.begin(), axes.end())) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "weights: got shape (", absl::StrJoin(weights->shape, ", "), ") for reduced dimensions of (",
-        absl::StrJoin(wanted, ", "), "); allowed: these, in ascending order, or as many dimensions as the array has"));
+  absl::StatusOr<std::vector<HostArray>> doubles = AlikeDoubles(inputs);
+  if (!doubles.ok()) return doubles.status();
+  paired->doubles = *std::move(doubles);
+  const auto of_one =
+      std::find_if(ops.begin(), ops.end(), [](const std::string& op) { return OtherOperand(op).empty(); });
+  if (!paired->doubles[0].dtype.empty() && of_one != ops.end()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("op: got ", *of_one, " of ", input.layout.dtype,
+                     " beside floats or missing elements; allowed: ops about two arrays"));
   }
-  weights->shape = placed;
+  paired->x = ViewOf(input, paired->doubles[0]);
+  for (std::size_t i = 0; i < others.size(); ++i) {
+    ArrayView view = ViewOf(*inputs[i + 1], paired->doubles[i + 1]);
+    if (others[i] == &paired->partition.weights) {
+      if (absl::Status status = PlaceWeights(options, input.layout.shape, &view); !status.ok()) return status;
+    }
+    *others[i] = std::move(view);
+  }
   return absl::OkStatus();
 }
 

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "client/reducectl/command_line/client.h"
 #include "client/reducectl/commands/answers.h"
+#include "client/reducectl/commands/side_files.h"
 #include "client/reducectl/input/input.h"
 #include "reduced/client.h"
 
@@ -28,10 +29,17 @@ absl::StatusOr<std::vector<HostArray>> AlikeDoubles(const std::vector<const Inpu
 // The array, if there is one, else the input.
 ArrayView ViewOf(const Input& input, const HostArray& doubles);
 
-// Gives weights that have the dimensions that are reduced alone all dimensions of the array, as numpy.average does.
-// INVALID_ARGUMENT: they have as many dimensions as are reduced, and other sizes.
-absl::Status PlaceWeights(const PartitionOptions& partition, const std::vector<std::int64_t>& shape,
-                          ArrayView* weights);
+// An input, and options in which y and the weights go with it.
+struct Paired {
+  std::vector<HostArray> doubles{};  // of AlikeDoubles
+  ArrayView x{};
+  PartitionOptions partition{};
+};
+// `options`: they refer to `sides`. Weights that have the dimensions that are reduced alone get all dimensions of the
+// input, as numpy.average takes them. INVALID_ARGUMENT: they have as many dimensions as are reduced, and other sizes;
+// integers are no f64, or would have to be for an op that takes neither y nor weights.
+absl::Status PairUp(const Input& input, const SideFiles& sides, const std::vector<std::string>& ops,
+                    const PartitionOptions& options, Paired* paired);
 
 // The answer of an op about x and y as wholes.
 absl::StatusOr<ArrayReply> AskPair(const Place& place, const CommonOptions& common, const ArrayView& x,

@@ -15,7 +15,6 @@
 #include <string>
 #include <system_error>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
@@ -168,37 +167,17 @@ class Reducer {
     return reduce(input.View(), question_.ops, arguments_.options);
   }
 
-  // With y or weights, to which the input's dtype has to go.
   absl::StatusOr<ArrayReply> ReduceTwo(const Input& input, ReduceOptions options) {
-    PartitionOptions partition = arguments_.options;
-    std::vector<const Input*> inputs = {&input};
-    for (const auto& [side, file] : {std::pair(&partition.y, &sides_.y), {&partition.weights, &sides_.weights}}) {
-      if (side->has_value() && std::holds_alternative<ArrayView>(**side)) inputs.push_back(file);
-    }
-    const absl::StatusOr<std::vector<HostArray>> doubles = AlikeDoubles(inputs);
-    if (!doubles.ok()) return doubles.status();
-    for (std::size_t i = 1; i < inputs.size(); ++i) {
-      ArrayView view = ViewOf(*inputs[i], (*doubles)[i]);
-      const bool weights = inputs[i] == &sides_.weights;
-      if (weights) {
-        const absl::Status status = PlaceWeights(partition, input.layout.shape, &view);
-        if (!status.ok()) return status;
-      }
-      (weights ? partition.weights : partition.y) = view;
-    }
-    const auto of_one = [](const std::string& op) { return OtherOperand(op).empty(); };
-    const auto other = std::find_if(question_.ops.begin(), question_.ops.end(), of_one);
-    if (!doubles->front().dtype.empty() && other != question_.ops.end()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("op: got ", *other, " of ", input.layout.dtype,
-                       " beside floats or missing elements; allowed: ops about two arrays"));
-    }
-    const ArrayView view = ViewOf(input, doubles->front());
+    Paired paired;
+    const absl::Status status = PairUp(input, sides_, question_.ops, arguments_.options, &paired);
+    if (!status.ok()) return status;
     options.timeout = common_.timeout;
-    if (place_.local != nullptr) return place_.local->ReduceArray(view, question_.ops, partition, options);
-    if (!common_.timeout.has_value()) options.timeout = 2 * TimeoutOf(view);
+    if (place_.local != nullptr) {
+      return place_.local->ReduceArray(paired.x, question_.ops, paired.partition, options);
+    }
+    if (!common_.timeout.has_value()) options.timeout = 2 * TimeoutOf(paired.x);
     options.via = question_.via == Question::kRegion ? "auto" : question_.via;
-    return place_.server->ReduceArray(view, question_.ops, partition, options);
+    return place_.server->ReduceArray(paired.x, question_.ops, paired.partition, options);
   }
 
   ExitCode Print(Answer answer, const Input& input, const absl::StatusOr<ArrayReply>& reply) {
