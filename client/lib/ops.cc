@@ -27,6 +27,12 @@ std::string MethodText(std::string_view method) {
   return method == "linear" ? "" : absl::StrCat("method=", View(method));
 }
 
+// The op of a text, whatever its parameters.
+std::optional<Op> OpOf(std::string_view text) {
+  const absl::string_view name = absl::StripAsciiWhitespace(View(text.substr(0, text.find('('))));
+  return OpFromName({name.data(), name.size()});
+}
+
 }  // namespace
 
 namespace ops {
@@ -56,6 +62,11 @@ std::string BottomK(std::int64_t k) { return absl::StrCat("bottomk(", k, ")"); }
 std::string ArgTopK(std::int64_t k) { return absl::StrCat("argtopk(", k, ")"); }
 std::string ArgBottomK(std::int64_t k) { return absl::StrCat("argbottomk(", k, ")"); }
 
+std::string Compare(double rtol, double atol, bool equal_nan) {
+  return absl::StrCat("compare(rtol=", Joined({rtol}), ",atol=", Joined({atol}),
+                      ",equal_nan=", equal_nan ? "true" : "false", ")");
+}
+
 }  // namespace ops
 
 std::vector<std::string> SplitOps(std::string_view list) { return reduced::SplitOps(View(list)); }
@@ -67,9 +78,14 @@ std::string CanonicalOp(std::string_view op) {
 absl::Status CheckOp(std::string_view op) { return ParseOpText(View(op)).status(); }
 
 bool IsOfDistribution(std::string_view op) {
-  const absl::string_view name = absl::StripAsciiWhitespace(View(op.substr(0, op.find('('))));
-  const std::optional<Op> found = OpFromName({name.data(), name.size()});
+  const std::optional<Op> found = OpOf(op);
   return found.has_value() && reduced::IsOfDistribution(static_cast<int>(*found));
+}
+
+std::string_view OtherOperand(std::string_view op) {
+  const std::optional<Op> found = OpOf(op);
+  const reduced::OtherOperand other = found.has_value() ? OtherOf(*found) : reduced::OtherOperand::kNone;
+  return other == reduced::OtherOperand::kNone ? "" : other == reduced::OtherOperand::kY ? "y" : "weights";
 }
 
 }  // namespace reduced::client

@@ -40,6 +40,13 @@ REDUCED_EXPORT std::string BottomK(std::int64_t k);
 REDUCED_EXPORT std::string ArgTopK(std::int64_t k);
 REDUCED_EXPORT std::string ArgBottomK(std::int64_t k);
 
+// How x, the array, and PartitionOptions.y differ: x and y match if |x - y| <= atol + rtol |y|, as of numpy.isclose.
+// kComparisonFigures names the numbers of the answer, in their order.
+REDUCED_EXPORT std::string Compare(double rtol = 0, double atol = 0, bool equal_nan = false);
+inline constexpr std::string_view kComparisonFigures[] = {
+    "mismatches", "first",         "first_x", "first_y",       "max_abs",        "max_abs_index",
+    "max_rel",    "max_rel_index", "max_ulp", "max_ulp_index", "different_bits", "rmse"};
+
 }  // namespace ops
 
 // Cuts a list at the commas that are outside of parentheses: "sum,quantile(0.25,0.5)" are two ops.
@@ -51,6 +58,9 @@ REDUCED_EXPORT std::string CanonicalOp(std::string_view op);
 REDUCED_EXPORT absl::Status CheckOp(std::string_view op);
 // Whether an op is one of the distribution, with its parameters or without: a request of it is answered with arrays.
 REDUCED_EXPORT bool IsOfDistribution(std::string_view op);
+// The field of PartitionOptions that has the other array of an op about two: "y" or "weights"; empty: the op is about
+// one.
+REDUCED_EXPORT std::string_view OtherOperand(std::string_view op);
 
 }  // namespace reduced::client
 

@@ -298,7 +298,7 @@ class CompletionTest(harness.ServedTest):
 
     def test_completes(self):
         for words, offered in (
-            (("",), ["reduce", "describe", "histogram", "merge", "arrays", "ladder", "loadtest", "info", "ops", "pipelines", "health", "doctor", "completion"]),
+            (("",), ["reduce", "describe", "histogram", "compare", "corr", "merge", "arrays", "ladder", "loadtest", "info", "ops", "pipelines", "health", "doctor", "completion"]),
             (("re",), ["reduce"]),
             (("--server", "host:1", "pipe"), ["pipelines"]),
             (("--ser",), ["--server"]),

@@ -7,6 +7,9 @@ from hypothesis import strategies as st
 OPS = ["sum", "mean", "var", "std", "l1", "l2", "sum_squares", "min", "max", "range", "argmin", "argmax", "any", "all", "count",
        "count_nonzero", "nan_count", "median", "quantile(0.25,1,0.1;method=nearest)", "quantile(0.5)", "histogram(-1,2,5)", "topk(2)",
        "argtopk( 3)", "bottomk(1)", "argbottomk(2)", "distinct", "distinct_exact"]
+# With y and weights.
+PAIR_OPS = ["dot", "cov", "corr", "slope", "intercept", "distance_l1", "distance_l2", "distance_max", "cosine", "weighted_sum", "weighted_mean",
+            "weighted_var", "weighted_std", "compare(rtol=0.5)", "compare(equal_nan=true)", "sum", "argmax"]
 DTYPES = ["f4", "f8", "f2", "i1", "i4", "i8", "u2", "u8", "?"]
 
 
@@ -50,6 +53,16 @@ def question_of(random, dimensions=3):
     if options.keys() & {"axis", "keys", "where"}:
         options["empty"] = str(random.choice(["error", "fill", "fill"]))
     return array, options
+
+
+def others_of(random, array):
+    """y and weights of an array, whose dtypes go with it; one of them may broadcast."""
+    dtypes = [dtype for dtype in DTYPES if (dtype[0] == "f") == (array.dtype.kind == "f")]
+    y, weights = (array_of(random, array.shape, random.choice(dtypes)) for _ in range(2))
+    y = np.where(random.random(y.shape) < 0.5, y, array).astype(y.dtype)
+    if random.integers(3) == 0 and 0 not in array.shape:
+        weights = weights[tuple(slice(0, 1) if random.random() < 0.4 else slice(None) for _ in array.shape)]
+    return {"y": y, "weights": weights}
 
 
 @st.composite

@@ -70,6 +70,46 @@ def test_any_question_of_any_chunks(local, question, data):
         blocks.assert_same_answer(results, right)
 
 
+@settings(PROPERTY, max_examples=80)
+@given(question=blocks.questions(), data=st.data())
+def test_any_question_about_two_arrays(local, question, data):
+    random, array, options = question
+    options = {**options, "overflow": "wrap", **blocks.others_of(random, array)}
+    if options.get("axis") != () and random.integers(3) == 0:
+        name = random.choice(["y", "weights"])
+        options[name] = np.ma.MaskedArray(options[name], random.random(options[name].shape) < 0.3)
+        options.setdefault("axis", tuple(range(array.ndim))) if "keys" not in options else None
+    chunks = tuple(blocks.cut_of(random, extent) for extent in array.shape)
+    lazy = dict(options)
+    for name in ("keys", "where", "y", "weights"):
+        if name in options and data.draw(st.booleans()):
+            lazy[name] = da.from_array(options[name], tuple(blocks.cut_of(random, extent) for extent in options[name].shape))
+    ops = [str(op) for op in random.choice(blocks.PAIR_OPS, 4, replace=False)]
+    lacks = {name for name in ("y", "weights") if not any(reduced._core.operands.get(op.partition("(")[0]) == name for op in ops)}
+    given, lazy = ({name: value for name, value in each.items() if name not in lacks} for each in (options, lazy))
+    results = blocks.answer(lambda: reduced.dask.reduce(da.from_array(array, chunks), ops, **lazy).compute())
+    blocks.assert_same_answer(results, blocks.answer(lambda: local.reduce(array, ops, **given)))
+
+
+def test_two_arrays(local):
+    x, y = np.arange(24.0).reshape(4, 6), np.arange(24.0).reshape(4, 6) ** 0.5
+    lazy, beside = da.from_array(x, (3, 4)), da.from_array(y, (2, 5))
+    assert reduced.dask.reduce(lazy, "corr,median", y=beside).compute().corr == local.corr(x, y)
+    assert reduced.dask.reduce(lazy, "corr,median", y=beside).compute().median == local.median(x)
+    rows = np.arange(4)
+    for weights in (rows, da.from_array(rows, 3), rows[:, None]):
+        mean = reduced.dask.reduce(lazy, "weighted_mean", weights=weights, axis=0).compute().weighted_mean
+        np.testing.assert_array_equal(mean, local.mean(x, weights=rows, axis=0))
+    assert reduced.dask.reduce(lazy.astype("i8"), "dot", y=beside).compute().dot == local.dot(x, y)
+    for wrong, said in ((np.ones(5), "^y: got shape"), (da.ones(5), "^y: got shape")):
+        with pytest.raises(ValueError, match=said):
+            reduced.dask.reduce(lazy, "dot", y=wrong)
+    with pytest.raises(ValueError, match="^y: got it with sum"):
+        reduced.dask.reduce(lazy, "sum", y=beside)
+    with pytest.raises(ValueError, match="^y: got none with op dot"):
+        reduced.dask.reduce(lazy, "dot")
+
+
 def whole_of(results):
     """Results of one output of a masked array as those of an array."""
     values = {op: np.asarray(value) for op, value in results.items()}

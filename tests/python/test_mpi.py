@@ -132,6 +132,27 @@ for seed in range(int(sys.argv[2])):
         raise AssertionError((seed, array, options, parts, ops)) from error
     done += 1
 
+for seed in range(40):
+    random = np.random.default_rng(seed)
+    array, options = blocks.question_of(random)
+    options = {**options, "overflow": "wrap", **blocks.others_of(random, array)}
+    options["weights"] = np.broadcast_to(options["weights"], array.shape)
+    if "where" in options:
+        options["where"] = np.broadcast_to(options["where"], array.shape)
+    part = parts_of(random, array.shape, False)[rank]
+    own = {name: value[part[0]] if name == "keys" else value[part] if name in ("where", "y", "weights") else value
+           for name, value in options.items()}
+    if options.keys().isdisjoint({"axis", "keys", "keepdims"}) and array.ndim > 1:
+        options["axis"] = own["axis"] = 0
+    ops = [str(op) for op in random.choice(["dot", "cov", "corr", "slope", "distance_l2", "cosine", "sum"], 3, replace=False)]
+    ops += ["weighted_mean", "weighted_var", "compare(rtol=0.25)"]
+    mine = blocks.answer(lambda: reduced.mpi.allreduce(comm, array[part], ops, **own))
+    right = blocks.answer(lambda: local.reduce(array, ops, **options))
+    if isinstance(right, reduced.ArrayResults) or isinstance(mine, Exception):
+        blocks.assert_same_answer(mine, right)
+    else:
+        assert all(np.array_equal(mine[op], right[op], equal_nan=True) for op in right), (mine, right)
+
 equal = np.full((128 * (rank + 1) // ranks - 128 * rank // ranks, 128, 128), 1.9)
 assert reduced.mpi.allreduce(comm, equal, "sum").sum.hex() == "0x1.e666666666666p+21"
 sums = np.arange(16.0).reshape(4, 4)

@@ -57,7 +57,7 @@ def test_stubs_are_those_of_the_module():
     assert names == {name for name in dir(reduced._core) if not name.startswith("__")}
 
 
-@pytest.mark.parametrize("module", ["", "aio", "dask", "torch", "_client", "_result", "_state"])
+@pytest.mark.parametrize("module", ["", "aio", "dask", "testing", "torch", "_client", "_ops", "_result", "_state"])
 def test_examples(module):
     name = f"reduced.{module}" if module else "reduced"
     if not (site() / f"{module or '__init__'}.py").exists():

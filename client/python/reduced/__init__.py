@@ -30,11 +30,12 @@ from reduced._errors import (
     UnknownError,
 )
 from reduced._ops import Options
+from reduced._pairs import Comparison
 from reduced._result import ArrayResult, ArrayResults, Execution, Result, Results
 from reduced._state import State
 
 __all__ = [
-    "AbortedError", "AlreadyExistsError", "ArrayResult", "ArrayResults", "CancelledError", "Client", "DataLossError",
+    "AbortedError", "AlreadyExistsError", "ArrayResult", "ArrayResults", "CancelledError", "Client", "Comparison", "DataLossError",
     "DeadlineExceededError", "Error", "Execution", "FailedPreconditionError", "InternalError", "InvalidArgumentError",
     "NotFoundError", "Options", "OutOfRangeError", "PermissionDeniedError", "ResidentArray", "ResourceExhaustedError", "Result",
     "Results", "Session", "State", "UnauthenticatedError", "UnavailableError", "UnimplementedError", "UnknownError",

@@ -14,7 +14,8 @@ import math
 import operator
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +24,8 @@ import numpy.typing as npt
 from reduced import _client, _core
 from reduced._arrays import Elements, dtype_name, with_mask
 from reduced._errors import Error
-from reduced._ops import Options, check_options
+from reduced._ops import OPERANDS, Options, check_options
+from reduced._pairs import fitted
 from reduced._result import ArrayResults, Results
 from reduced._state import State
 
@@ -34,8 +36,9 @@ _OF_ANSWERS = {"state": False, "results": True, "keep": False, "ttl": 0, "owner"
 # Options that say where a block is reduced.
 _PLACES = ("engine", "device", "pipeline", "block_size", "via", "timeout")
 # Ops whose answer for one output has a dimension of its own.
-_ARRAYS = frozenset({"quantile", "histogram", "topk", "bottomk", "argtopk", "argbottomk"})
+_ARRAYS = frozenset({"quantile", "histogram", "topk", "bottomk", "argtopk", "argbottomk", "compare"})
 _QUANTILES = frozenset({"median", "quantile"})
+_OTHERS = ("y", "weights")
 
 # The sizes of the blocks along each dimension. nan: unknown.
 Chunks = tuple[tuple[float, ...], ...]
@@ -50,11 +53,12 @@ class Question(NamedTuple):
     """What is asked of an array: the same of each block."""
 
     names: list[str]
-    options: Options  # without keys and where, which are those of the block
+    options: Options  # without keys, where, y and weights, which are those of the block
     reduced: tuple[int, ...]  # dimensions
     kept: tuple[int, ...]
     keyed: bool
     scalar: bool  # the results are those of the whole array
+    others: tuple[tuple[str, Any], ...] = ()  # y and weights, if there are any, and no element of each
 
     @property
     def ordered(self) -> bool:
@@ -66,10 +70,10 @@ class Question(NamedTuple):
         selects = not _QUANTILES.isdisjoint(map(_name, self.names))
         return {4: 1, 8: 2}.get(getattr(dtype, "itemsize", 0), 0) if selects else 0
 
-    @property
-    def elsewhere(self) -> dict[str, Any]:
-        """The options without those that say where a block is reduced."""
-        return {name: value for name, value in self.options.items() if name not in _PLACES}
+    def elsewhere(self, shape: Sequence[int]) -> dict[str, Any]:
+        """The options without those that say where a block is reduced, for an array of that shape."""
+        options = {name: value for name, value in self.options.items() if name not in _PLACES}
+        return options | {role: np.ones(shape, nothing.dtype) for role, nothing in self.others if _takes(role, self.names)}
 
     @property
     def across(self) -> tuple[int, ...]:
@@ -79,8 +83,14 @@ class Question(NamedTuple):
         return self.kept if self.options.get("keepdims") else tuple(range(len(self.kept)))
 
 
-def question(names: list[str], options: Options, ndim: int, *, missing: bool) -> Question:
-    """`missing`: whether elements of some blocks may be missing. TypeError, ValueError: what no array in blocks can be asked."""
+def _takes(side: str, names: Sequence[str]) -> bool:
+    """Whether what is asked takes an array beside the one that is reduced: y and the weights only if an op does."""
+    return side not in _OTHERS or any(OPERANDS.get(_name(op)) == side for op in names)
+
+
+def question(names: list[str], options: Options, ndim: int, *, missing: bool, others: Mapping[str, Any] = MappingProxyType({})) -> Question:
+    """`missing`: whether elements of some blocks may be missing. `others`: no element of y and of the weights, if there are any.
+    TypeError, ValueError: what no array in blocks can be asked."""
     check_options(options)
     given: Any = dict(options)
     for name in ("segments", "lengths"):  # they have no states, and a segment may begin in one block and end in another
@@ -92,6 +102,8 @@ def question(names: list[str], options: Options, ndim: int, *, missing: bool) ->
         if value != default:
             raise ValueError(f"{name}: got {value!r} for an array in blocks; allowed: {default!r}")
     keyed, masked = given.pop("keys", None) is not None, given.pop("where", None) is not None
+    for role in _OTHERS:
+        given.pop(role, None)
     axis = given.get("axis")
     if keyed and axis is not None:
         raise ValueError("keys: got it beside axis; allowed: one of axis, segments, lengths, keys")
@@ -107,7 +119,7 @@ def question(names: list[str], options: Options, ndim: int, *, missing: bool) ->
     scalar = axis is None and not keyed and not masked and not given.get("keepdims")
     if axis is None and not keyed and (missing or not scalar) and ndim > 0:
         given["axis"] = reduced  # so that blocks that lack elements and blocks that lack none have states of one kind
-    return Question(names, given, reduced, kept, keyed, scalar)
+    return Question(names, given, reduced, kept, keyed, scalar, tuple(others.items()))
 
 
 def _dimensions(axis: int | Sequence[int], ndim: int) -> tuple[int, ...]:
@@ -129,7 +141,10 @@ def check(asked: Question, dtype: Any, options: Options) -> None:
         dtype_name(dtype)
     except (TypeError, AttributeError):
         return  # the blocks say more about it
-    sample = asked.elsewhere
+    sample = asked.elsewhere((1,) * ndim)
+    for role in _OTHERS:
+        if role not in sample and options.get(role) is not None:
+            sample[role] = np.ones((1,) * ndim)  # which is an error
     if asked.keyed:
         sample["keys"] = np.zeros(1, _dtype_of(options["keys"], np.dtype(np.int64)))
         sample["groups"] = None if sample.get("groups") is None else min(sample["groups"], 1)
@@ -172,26 +187,31 @@ def _here() -> _client.Client:
     return _connected(_client.LOCAL, os.getpid())
 
 
-def part(block: Any, asked: Question, server: str, keys: Any = None, where: Any = None, alone: bool = False,
-         starts: Sequence[float] = ()) -> Part:
-    """What a block adds. `alone`: no other block has elements of its outputs: it has their results. `starts`: where it begins."""
+def part(block: Any, asked: Question, server: str, alone: bool = False, starts: Sequence[float] = (), **sides: Any) -> Part:
+    """What a block adds. `alone`: no other block has elements of its outputs: it has their results. `starts`: where it begins. `sides`:
+    the blocks of keys, where, y and weights, if there are any; the last three have its shape."""
     shape = tuple(np.shape(block))
-    if where is not None and tuple(np.shape(where)) != shape:
-        raise ValueError(f"where: got shape {tuple(np.shape(where))} for a block of {shape}; allowed: chunks like those of the array")
+    sides = {name: side for name, side in sides.items() if side is not None and _takes(name, asked.names)}
+    for name, side in sides.items():
+        if name != "keys" and tuple(np.shape(side)) != shape:
+            raise ValueError(f"{name}: got shape {tuple(np.shape(side))} for a block of {shape}; allowed: chunks like those of the array")
     if math.prod(shape) == 0 and not asked.keyed:
         return Nothing(shape)
     client = _connected(server, os.getpid())
-    options: Any = {**asked.options, **{name: side for name, side in (("keys", keys), ("where", where)) if side is not None}}
+    options: Any = {**asked.options, **sides}
     if alone:
         with _named(asked, starts):
             return _arrays(client.reduce(block, asked.names, **options), asked, starts)
-    masked = None if type(block) is np.ndarray or isinstance(block, Elements) else with_mask(block)
-    if masked is None or masked[1].all():
-        return client._state(block if masked is None else masked[0], asked.names, options)
-    values, there = masked
+    values, there = (block, None) if type(block) is np.ndarray or isinstance(block, Elements) else with_mask(block) or (block, None)
+    if not sides.keys().isdisjoint(_OTHERS):
+        values, there, options = fitted(values, there, asked.names, options, gpu=False)
+    if there is None or there.all():
+        return client._state(values, asked.names, options)
     if asked.scalar and "axis" not in options and there.ndim > 0:
         raise TypeError("array: got missing elements in a chunk; allowed: in an array whose _meta says that it may lack some")
-    groups = getattr(client.reduce(values, "count", **options), "group_keys", None) if asked.keyed else None
+    where = options.get("where")
+    counted = {name: value for name, value in options.items() if name not in _OTHERS}
+    groups = getattr(client.reduce(values, "count", **counted), "group_keys", None) if asked.keyed else None
     options["where"] = there if where is None else there & _client._mask(where, shape)
     state = client._state(values, asked.names, options)
     return state if groups is None else Grouped(state, groups)
@@ -230,11 +250,11 @@ def _state(part: Part) -> State:
     return state
 
 
-def part_again(block: Any, before: Round, asked: Question, server: str, keys: Any = None, where: Any = None) -> Part:
+def part_again(block: Any, before: Round, asked: Question, server: str, **sides: Any) -> Part:
     """What a block adds to the round that follows."""
     if not before.ops:
         return Nothing(tuple(np.shape(block)))
-    return part(block, asked._replace(names=before.ops), server, keys, where)
+    return part(block, asked._replace(names=before.ops), server, **sides)
 
 
 def results(whole: Part | Round, asked: Question, nothing: Any, starts: Sequence[float] = ()) -> Results:
@@ -247,7 +267,7 @@ def results(whole: Part | Round, asked: Question, nothing: Any, starts: Sequence
     with _named(asked, starts):
         if isinstance(whole, Nothing):
             array = nothing if len(whole.shape) == 1 else np.empty(whole.shape, nothing.dtype)
-            found = _here().reduce(array, asked.names, **asked.elsewhere)
+            found = _here().reduce(array, asked.names, **asked.elsewhere(array.shape))
         else:
             found = (whole.state if isinstance(whole, Grouped) else whole).results
     arrays = _arrays(found, asked, starts)
@@ -322,7 +342,7 @@ def _with_groups(found: ArrayResults, groups: npt.NDArray[Any], asked: Question,
         more._results = {op: (name, np.empty((len(groups), *array.shape[1:]), array.dtype)) for op, (name, array) in found._results.items()}
         return more
     array = np.empty((0, *columns), nothing.dtype) if columns else nothing
-    one: Any = {**asked.elsewhere, "keys": np.empty(0, groups.dtype), "groups": 1}
+    one: Any = {**asked.elsewhere(array.shape), "keys": np.empty(0, groups.dtype), "groups": 1}
     first = int(np.flatnonzero(~np.isin(groups, found.group_keys))[0])
     with _named(asked, (), first):
         none = _here().reduce(array, list(found), **one)

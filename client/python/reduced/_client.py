@@ -24,15 +24,17 @@ from reduced._cuda import CudaElements, forget_all
 from reduced._distribution import Plan
 from reduced._errors import Error, InvalidArgumentError, ResourceExhaustedError, UnimplementedError
 from reduced._ops import OPTIONS, Ops, Options, check, check_options
+from reduced._pairs import dtype_of, fitted, placed
 from reduced._result import ArrayResult, Result
 from reduced._state import State
 
 LOCAL = "local:"
 _DEFAULT_SERVER = "127.0.0.1:50051"
 _GROUPED = ("segments", "lengths", "keys")
+_OTHERS = ("y", "weights")
 _BESIDE = {"groups": "keys", "outside": "keys", "empty": "axis, where, segments, lengths or keys",
            "keep": "axis, where, segments, lengths or keys", "ttl": "keep", "owner": "keep"}
-_POSITIONS = frozenset({"argmin", "argmax", "argtopk", "argbottomk"})
+_POSITIONS = frozenset({"argmin", "argmax", "argtopk", "argbottomk", "compare"})
 _DISTRIBUTION = frozenset(_core.distribution)
 # A call of a large array has a second more for each of these.
 _BYTES_PER_SECOND = 64 << 20
@@ -195,12 +197,20 @@ def _partition(shape: tuple[int, ...], given: dict[str, Any], held: list[Any] | 
         partition.where(*_side("where", where, held))
     elif where is not None:
         partition.where(contiguous(_mask(where, shape), np.dtype(np.bool_)), "bool", shape)
+    for role in _OTHERS:
+        if given.get(role) is not None:
+            partition.other(*_side(role, given[role], held), role == "weights")
     if given.get("keep"):
         if held is not None:
             partition.keep(given.get("owner") or "", given.get("ttl", 0))
     elif "ttl" in given or given.get("owner") is not None:
         raise ValueError("ttl, owner: got them without keep; allowed: with keep")
     return partition
+
+
+def _nothing(array: Any, shape: tuple[int, ...]) -> Elements:
+    """No items of an array's dtype, each of the shape that those of `shape` have."""
+    return Elements(np.empty(0, np.uint8), dtype_of(array), (0, *shape[1:]))
 
 
 class _Reducer(Ops):
@@ -258,6 +268,8 @@ class _Reducer(Ops):
         there = None
         if type(array) is not np.ndarray and not isinstance(array, ResidentArray | Elements | CudaElements):
             array, there = read(array)
+        if options.get("y") is not None or options.get("weights") is not None:
+            array, there, options = fitted(array, there, names, options, gpu=self._reads_gpus)
         return self._answer(array, there, names, options, interrupt)
 
     def _answer(self, array: Any, there: npt.NDArray[np.bool_] | None, names: Sequence[str], options: Options,
@@ -283,14 +295,15 @@ class _Reducer(Ops):
             return found
         if options.get("keep"):
             raise InvalidArgumentError("keep: got True by keys, one of which has missing elements only; allowed: with groups, or False")
-        nothing: Options = {**options, "where": None, "keys": np.empty(0, groups.dtype), "groups": 1}
+        others: Any = {role: _nothing(options.get(role), array.shape) for role in _OTHERS if options.get(role) is not None}
+        nothing: Options = {**options, "where": None, "keys": np.empty(0, groups.dtype), "groups": 1, **others}
         first = int(np.flatnonzero(~np.isin(groups, found.group_keys))[0])
 
         def of_first(error: Error) -> Error:
             return type(error)(f"output [{first}]: {re.sub(r'^output .*?: ', '', str(error))}")
 
         try:
-            of_none = self._ask(np.empty((0, *array.shape[1:]), array.dtype), list(found), nothing, interrupt)
+            of_none = self._ask(_nothing(array, array.shape), list(found), nothing, interrupt)
         except InvalidArgumentError as error:
             raise of_first(error) from None
         return found._among(groups, of_none, {op: of_first(error) for op, error in of_none.errors.items()}, names)
@@ -341,7 +354,9 @@ class _Reducer(Ops):
             ordered = not _POSITIONS.isdisjoint(names)
             array = located(array, ordered=ordered or not _PARTITION.isdisjoint(options))
         there: Any = dict(options)
-        for name in ("where", *_GROUPED):
+        if on_gpu(there.get("weights")):
+            there["weights"] = placed(there["weights"], tuple(array.shape) if hasattr(array, "shape") else np.shape(array), options)
+        for name in ("where", *_GROUPED, *_OTHERS):
             if on_gpu(there.get(name)):
                 there[name] = located(there[name], ordered=True)
         return array, there
@@ -363,7 +378,8 @@ class _Reducer(Ops):
             partition["owner"] = self._owner(partition.get("owner"))
         core_partition = _partition(shape, partition, held)
         kept = self._kept if partition.get("keep") else None
-        own = self._options_for(given, options)
+        others = [partition[role] for role in _OTHERS if isinstance(partition.get(role), Elements)]
+        own = self._options_for(given, options, sum(other.nbytes for other in others))
         if resident is not None:
             return result_of(self._core.reduce_resident_array(resident, names, own, core_partition, interrupt), kept)
         assert given is not None
@@ -390,10 +406,10 @@ class _Reducer(Ops):
         elements = array.view(np.uint16 if dtype == "bf16" else numpy_dtype(dtype)).reshape(shape)
         return ResidentArray(dtype, shape, self, Elements(elements, dtype, shape))
 
-    def _options_for(self, given: Elements | CudaElements | None, options: Options) -> _core.Options:
-        """`given`: what the timeout is for; None: elements that the server has."""
-        if self._timeout is not None and options.get("timeout") is None and given is not None:
-            nbytes = given.nbytes
+    def _options_for(self, given: Elements | CudaElements | None, options: Options, beside: int = 0) -> _core.Options:
+        """`given`: what the timeout is for; None: elements that the server has. `beside`: the bytes that are sent, too."""
+        if self._timeout is not None and options.get("timeout") is None:
+            nbytes = beside if given is None else beside + given.nbytes
             if nbytes >= _BYTES_PER_SECOND:
                 options = {**options, "timeout": self._timeout + nbytes // _BYTES_PER_SECOND}
         try:

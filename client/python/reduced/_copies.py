@@ -114,7 +114,7 @@ def assemble(shape: tuple[int, ...], parts: Sequence[Part], places: Iterable[Any
     values = np.empty(shape, dtype, order)
     there = None if all(part.there is None for part in parts) else np.ones(shape, np.bool_, order)
     for part, place in zip(parts, places, strict=True):
-        _fill_exactly(values[place], part)
+        fill_exactly(values[place], part)
         if there is not None and part.there is not None:
             fill(there[place], part.there)
     return Part(values, there)
@@ -139,7 +139,8 @@ def _where_there(part: Part, index: Index, mask: Mask) -> Mask:
     return mask if part.there is None else mask & part.there[index]
 
 
-def _fill_exactly(to: Array, part: Part) -> None:
+def fill_exactly(to: Array, part: Part) -> None:
+    """Copies elements that are not missing as equal ones of another dtype. TypeError: there is none; it names the element."""
     dtype = part.values.dtype
     if dtype.kind not in "iu" or dtype.newbyteorder("=") == to.dtype or not _is_wide(dtype) and not _is_wide(to.dtype):
         return fill(to, part.values)

@@ -13,6 +13,8 @@ Array: TypeAlias = tuple[str, str, tuple[int, ...], "Bytes | Resident"]  # op, d
 
 ops: list[str]
 distribution: list[str]  # of the ops, those that are answered with arrays
+operands: dict[str, str]  # of the ops about two arrays, which option has the other one: "y" or "weights"
+figures: list[str]  # the names of those that compare answers
 dtypes: list[str]
 version: str
 
@@ -58,6 +60,7 @@ class Partition:
     def segments(self, array: Any, dtype: str, shape: Sequence[int], lengths: bool) -> None: ...
     def keys(self, array: Any, dtype: str, shape: Sequence[int], groups: int, drop_outside: bool) -> None: ...
     def where(self, array: Any, dtype: str, shape: Sequence[int]) -> None: ...
+    def other(self, array: Any, dtype: str, shape: Sequence[int], weights: bool) -> None: ...
     def keep(self, owner: str, ttl: float) -> None: ...
 
 class Resident:

@@ -11,15 +11,49 @@ import numpy as np
 import numpy.typing as npt
 from typing import TYPE_CHECKING, Unpack
 
+from reduced import _core
+
 if TYPE_CHECKING:
     from reduced._distribution import Plan
 
+# The ops about two arrays, and the option that has the other one.
+OPERANDS = _core.operands
 
-class Options(TypedDict, total=False):
+
+class OneOptions(TypedDict, total=False):
+    """The options of a reduction of one array: see `Options`."""
+
+    nan: str
+    ddof: int
+    overflow: str
+    precision: str
+    engine: str
+    device: str
+    pipeline: str
+    block_size: int
+    via: str
+    timeout: float | None
+    state: bool
+    results: bool
+    axis: int | tuple[int, ...] | None
+    keepdims: bool
+    segments: Any
+    lengths: Any
+    keys: Any
+    groups: int | None
+    outside: str
+    where: Any
+    empty: str
+    keep: bool
+    ttl: float
+    owner: str | None
+
+
+class Options(OneOptions, total=False):
     """The options of a reduction. A line has the type of an option, its default, and what it says.
 
     nan: str = "propagate". "omit" leaves NaNs out.
-    ddof: int = 0. var and std divide by n - ddof.
+    ddof: int = 0. var, std and cov divide by n - ddof, weighted_var and weighted_std by the sum of the weights - ddof.
     overflow: str = "error". Of integer sums and products; or "wrap", "saturate".
     precision: str = "". Of float sums: "exact" or "f64"; by default exact, if the pipeline can.
     engine: str = "auto". Or "cpu", "cuda".
@@ -46,32 +80,17 @@ class Options(TypedDict, total=False):
     keep: bool = False. True: results are `ResidentArray`s on the server.
     ttl: float = 0. In seconds, with `keep`: results expire when they are idle for this long; 0: the server's default.
     owner: str | None = None. With `keep`: as of `Client.put`.
+
+    The other array of ops about two. Its shape broadcasts to the array's. Integers of one beside floats of the other become float64, if
+    they can exactly. A pair of which one is missing is left out, and with nan="omit" one that has a NaN.
+
+    y: array = None. Of dot, cov, corr and the like; the array and it broadcast as in NumPy.
+    weights: array = None. Of weighted_mean and its like, and of the methods sum, mean, var and std. Those of the reduced dimensions
+        alone will do, as in `numpy.average`.
     """
 
-    nan: str
-    ddof: int
-    overflow: str
-    precision: str
-    engine: str
-    device: str
-    pipeline: str
-    block_size: int
-    via: str
-    timeout: float | None
-    state: bool
-    results: bool
-    axis: int | tuple[int, ...] | None
-    keepdims: bool
-    segments: Any
-    lengths: Any
-    keys: Any
-    groups: int | None
-    outside: str
-    where: Any
-    empty: str
-    keep: bool
-    ttl: float
-    owner: str | None
+    y: Any
+    weights: Any
 
 
 def _is_int(value: Any) -> bool:
@@ -133,9 +152,16 @@ class Ops:
     def _planned(self, plan: Plan) -> Any:
         raise NotImplementedError
 
+    def _two(self, op: str, array: Any, options: OneOptions, **other: Any) -> Any:
+        both: Any = {**options, **other}
+        return self._one(op, array, both)
+
+    def _weighted(self, op: str, array: Any, options: Options) -> Any:
+        return self._one(op if options.get("weights") is None else f"weighted_{op}", array, options)
+
     def sum(self, array: Any, **options: Unpack[Options]) -> Any:
-        """Sum of the elements; 0 if empty."""
-        return self._one("sum", array, options)
+        """Sum of the elements; 0 if empty. With `weights`: of their products."""
+        return self._weighted("sum", array, options)
 
     def prod(self, array: Any, **options: Unpack[Options]) -> Any:
         """Product of the elements; 1 if empty."""
@@ -162,16 +188,22 @@ class Ops:
         return self._one("argmax", array, options)
 
     def mean(self, array: Any, **options: Unpack[Options]) -> Any:
-        """Arithmetic mean; NaN if empty."""
-        return self._one("mean", array, options)
+        """Arithmetic mean; NaN if empty. With `weights`: `numpy.average`, exactly; NaN if they add up to 0.
+
+        >>> import numpy as np, reduced
+        >>> c = reduced.connect("local:")
+        >>> print(c.mean(np.array([[1.0, 2.0], [4.0, 8.0]]), weights=[3, 1], axis=0))
+        [1.75 3.5 ]
+        """
+        return self._weighted("mean", array, options)
 
     def var(self, array: Any, **options: Unpack[Options]) -> Any:
-        """Variance, divided by n - ddof; NaN if n <= ddof."""
-        return self._one("var", array, options)
+        """Variance, divided by n - ddof; NaN if n <= ddof. With `weights`: the weighted one, divided by their sum - ddof."""
+        return self._weighted("var", array, options)
 
     def std(self, array: Any, **options: Unpack[Options]) -> Any:
         """Square root of `var`."""
-        return self._one("std", array, options)
+        return self._weighted("std", array, options)
 
     def sum_squares(self, array: Any, **options: Unpack[Options]) -> Any:
         """Sum of the squared elements."""
@@ -291,3 +323,88 @@ class Ops:
     def mode(self, array: Any, **options: Unpack[Options]) -> Any:
         """The most frequent value, the lowest on ties; of dtypes of 8 and 16 bits."""
         return self._one("mode", array, options)
+
+    def skew(self, array: Any, **options: Unpack[Options]) -> Any:
+        """Skewness of the population, as `scipy.stats.skew`; NaN if the elements are equal, or there is none."""
+        return self._one("skew", array, options)
+
+    def kurtosis(self, array: Any, **options: Unpack[Options]) -> Any:
+        """Excess kurtosis of the population, as `scipy.stats.kurtosis`; NaN if the elements are equal, or there is none."""
+        return self._one("kurtosis", array, options)
+
+    def weighted_sum(self, array: Any, weights: Any, **options: Unpack[OneOptions]) -> Any:
+        """`sum` with weights."""
+        return self._two("weighted_sum", array, options, weights=weights)
+
+    def weighted_mean(self, array: Any, weights: Any, **options: Unpack[OneOptions]) -> Any:
+        """`mean` with weights."""
+        return self._two("weighted_mean", array, options, weights=weights)
+
+    def weighted_var(self, array: Any, weights: Any, **options: Unpack[OneOptions]) -> Any:
+        """`var` with weights."""
+        return self._two("weighted_var", array, options, weights=weights)
+
+    def weighted_std(self, array: Any, weights: Any, **options: Unpack[OneOptions]) -> Any:
+        """`std` with weights."""
+        return self._two("weighted_std", array, options, weights=weights)
+
+    def dot(self, array: Any, y: Any, **options: Unpack[OneOptions]) -> Any:
+        """Sum of the products of two arrays, rounded once; with `axis` as `numpy.vecdot`.
+
+        >>> import reduced
+        >>> print(reduced.connect("local:").dot([1e308, 1.0, -1e308], [10.0, 1.0, 10.0]))
+        1.0
+        """
+        return self._two("dot", array, options, y=y)
+
+    def cov(self, array: Any, y: Any, **options: Unpack[OneOptions]) -> Any:
+        """Covariance of two arrays, divided by n - ddof; `ddof` is 1 by default, as in `numpy.cov` and pandas; NaN if n <= ddof."""
+        return self._two("cov", array, {"ddof": 1, **options}, y=y)
+
+    def corr(self, array: Any, y: Any, **options: Unpack[OneOptions]) -> Any:
+        """Pearson correlation of two arrays; NaN if one is constant.
+
+        >>> import numpy as np, reduced
+        >>> x, y = np.array([[1.0, 2.0, 4.0], [3.0, 3.0, 3.0]]), np.array([2.0, 4.0, 8.0])
+        >>> print(reduced.connect("local:").corr(x, y, axis=1))
+        [ 1. nan]
+        """
+        return self._two("corr", array, options, y=y)
+
+    def slope(self, array: Any, y: Any, **options: Unpack[OneOptions]) -> Any:
+        """Slope of the line y = slope x + intercept with the least squares, x being the array; NaN if that is constant."""
+        return self._two("slope", array, options, y=y)
+
+    def intercept(self, array: Any, y: Any, **options: Unpack[OneOptions]) -> Any:
+        """Intercept of the line of `slope`."""
+        return self._two("intercept", array, options, y=y)
+
+    def distance_l1(self, array: Any, y: Any, **options: Unpack[OneOptions]) -> Any:
+        """Sum of |x - y| of two arrays."""
+        return self._two("distance_l1", array, options, y=y)
+
+    def distance_l2(self, array: Any, y: Any, **options: Unpack[OneOptions]) -> Any:
+        """Euclidean distance of two arrays."""
+        return self._two("distance_l2", array, options, y=y)
+
+    def distance_max(self, array: Any, y: Any, **options: Unpack[OneOptions]) -> Any:
+        """Largest |x - y| of two arrays; 0 if empty."""
+        return self._two("distance_max", array, options, y=y)
+
+    def cosine(self, array: Any, y: Any, **options: Unpack[OneOptions]) -> Any:
+        """Cosine of the angle between two arrays; NaN if one has zeros only."""
+        return self._two("cosine", array, options, y=y)
+
+    def compare(self, array: Any, y: Any, *, rtol: float = 0, atol: float = 0, equal_nan: bool = False,
+                **options: Unpack[OneOptions]) -> Any:
+        """Where and how far two arrays differ, in one read of both: a `Comparison`. Two elements match if they are equal, or finite and
+        |x - y| <= atol + rtol |y|, as in `numpy.isclose`, or both NaN with `equal_nan`.
+
+        >>> import numpy as np, reduced
+        >>> r = reduced.connect("local:").compare(np.array([1.0, 2.0, 3.0]), [1.0, 2.5, 3.0])
+        >>> print(r.equal, r.mismatches, r.index, r.max_abs)
+        False 1 (1,) 0.5
+        """
+        from reduced import _pairs
+
+        return self._planned(_pairs.compare(array, y, rtol, atol, equal_nan, options))

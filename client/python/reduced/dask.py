@@ -48,6 +48,7 @@ from typing import Unpack
 
 from reduced import _blocks, _client
 from reduced._ops import Options
+from reduced._pairs import in_memory, placed
 from reduced._result import ArrayResults, Results
 
 
@@ -56,17 +57,20 @@ def reduce(array: Any, ops: str | Sequence[str], *, server: str | None = None, *
 
     `array`: a dask array, also of unknown chunk sizes and with masked chunks, what has one as `.data` (xarray), or a column of a dask
     DataFrame, of the dtypes that `Client.reduce` takes of pandas. `options`: those of `Client.reduce` but for `segments`, `lengths`,
-    `keep` and `state`. `keys` and `where` are arrays in memory, or of dask, which are cut as the array is. ValueError: chunks of
-    unknown sizes where results depend on them: beside `keys` or `where` in memory, and for argmin, argmax, argtopk or argbottomk of an
+    `keep` and `state`. `keys`, `where`, `y` and `weights` are arrays in memory, or of dask, which are cut as the array is. ValueError: chunks of
+    unknown sizes where results depend on them: beside `keys` and the like in memory, and for argmin, argmax, argtopk or argbottomk of an
     array that is cut along several of the dimensions that are reduced.
     """
     cut = _cut(array)
-    asked = _blocks.question(_client.names_of(ops), options, len(cut.chunks), missing=cut.missing)
+    others = {role: _other(role, options[role], cut, options) for role in ("y", "weights") if options.get(role) is not None}
+    asked = _blocks.question(_client.names_of(ops), options, len(cut.chunks), missing=cut.missing or any(each.missing for each in others.values()),
+                             others={role: each.empty for role, each in others.items()})
     _blocks.check(asked, cut.dtype, options)
     if not _blocks.knows_places(asked, cut.chunks):
         raise ValueError("chunks: got unknown sizes for argmin or argmax, or for argtopk or argbottomk, along several dimensions that "
                          "are cut; allowed: known ones (see compute_chunk_sizes)")
-    keys, where = _keys(options.get("keys"), cut), _where(options.get("where"), cut)
+    sides = {"keys": _keys(options.get("keys"), cut), "where": _where(options.get("where"), cut)}
+    sides |= {role: each.blocks for role, each in others.items()}
     near = server if server is not None else dask.config.get("reduced.server", _client.LOCAL)
     every = _blocks.outputs(asked, cut.chunks)
     alone = not asked.scalar and all(len(blocks) == 1 for blocks in every)
@@ -76,8 +80,8 @@ def reduce(array: Any, ops: str | Sequence[str], *, server: str | None = None, *
     merge = delayed(_blocks.merge, pure=True)
     results = delayed(functools.partial(_blocks.results, asked=asked, nothing=cut.empty), pure=True)
     parts = []
-    for block, start, *sides in zip(cut.blocks, starts, keys, where):
-        given = {name: side for name, side in zip(("keys", "where"), sides) if side is not None}
+    for number, (block, start) in enumerate(zip(cut.blocks, starts)):
+        given = {name: side[number] for name, side in sides.items() if side[number] is not None}
         parts.append(of_chunk(block, starts=start, **given) if alone else of_chunk(block, **given))
     wholes = [_blocks.tree([parts[number] for number in blocks], asked, cut.chunks, merge) for blocks in every]
     rounds = 0 if alone else asked.rounds(cut.dtype)
@@ -89,11 +93,11 @@ def reduce(array: Any, ops: str | Sequence[str], *, server: str | None = None, *
         # Chunks are computed again, after the round before: nobody has to store them until then.
         again_array, of_keys, of_where = (_after(each, wholes) for each in (array, options.get("keys"), options.get("where")))
         cut = _cut(again_array)
-        keys, where = _keys(of_keys, cut), _where(of_where, cut)
+        sides = {"keys": _keys(of_keys, cut), "where": _where(of_where, cut)}
         for output, (blocks, before) in enumerate(zip(every, wholes)):
             parts = []
             for number in blocks:
-                given = {name: sides[number] for name, sides in (("keys", keys), ("where", where)) if sides[number] is not None}
+                given = {name: side[number] for name, side in sides.items() if side[number] is not None}
                 parts.append(again(cut.blocks[number], before, **given))
             wholes[output] = next_round(_blocks.tree(parts, asked._replace(names=[]), cut.chunks, merge), before)
     answers = [results(whole, starts=starts[blocks[0]]) for whole, blocks in zip(wholes, every)]
@@ -198,15 +202,38 @@ def _where(where: Any, cut: _Cut) -> list[Any]:
     lazy = _lazy(where)
     if lazy is not None and hasattr(lazy, "numblocks"):
         lazy = lazy.map_blocks(_filled, meta=np.empty((0,) * lazy.ndim, lazy.dtype))  # broadcast_to drops what is masked
-    if lazy is not None and hasattr(lazy, "numblocks") and cut.known and not np.isnan(lazy.shape).any():
-        one_block = {axis: -1 for axis, size in enumerate(lazy.shape) if size == 1}
-        try:
-            lazy = dask.array.broadcast_to(lazy.rechunk(one_block), cut.shape)  # type: ignore[no-untyped-call]
-        except ValueError:
-            raise ValueError(f"where: got shape {lazy.shape}; allowed: a shape that broadcasts to {cut.shape}") from None
     if lazy is not None:
+        lazy = _broadcast("where", lazy, cut)
         return _chunked_alike("where", lazy, cut.chunks)
     return _slices("where", _client._mask(where, cut.shape) if cut.known else where, cut.chunks)
+
+
+def _other(role: str, other: Any, cut: _Cut, options: Options) -> _Cut:
+    """y or the weights, cut as the array is."""
+    lazy = _lazy(other)
+    if lazy is None:
+        array = in_memory(role, other, cut.shape, options) if cut.known else np.asarray(other)
+        return _Cut(_slices(role, array, cut.chunks), cut.chunks, np.empty(0, array.dtype), isinstance(array, np.ma.MaskedArray))
+    if hasattr(lazy, "numblocks") and cut.known and not np.isnan(lazy.shape).any():
+        lazy = placed(lazy, cut.shape, options) if role == "weights" else lazy
+        if isinstance(lazy._meta, np.ma.MaskedArray) and lazy.shape != cut.shape:  # broadcast_to drops what is masked
+            data, mask = (_broadcast(role, part(lazy), cut) for part in (dask.array.ma.getdata, dask.array.ma.getmaskarray))
+            lazy = dask.array.ma.masked_array(data, mask)
+        elif lazy.shape != cut.shape:
+            lazy = _broadcast(role, lazy, cut)
+    of_lazy = _cut(lazy)
+    return of_lazy._replace(blocks=_chunked_alike(role, lazy, cut.chunks))
+
+
+def _broadcast(name: str, lazy: Any, cut: _Cut) -> Any:
+    """An array of dask with the shape of another, if both are known."""
+    if not hasattr(lazy, "numblocks") or not cut.known or np.isnan(lazy.shape).any():
+        return lazy
+    one_block = {axis: -1 for axis, size in enumerate(lazy.shape) if size == 1}
+    try:
+        return dask.array.broadcast_to(lazy.rechunk(one_block), cut.shape)  # type: ignore[no-untyped-call]
+    except ValueError:
+        raise ValueError(f"{name}: got shape {lazy.shape}; allowed: a shape that broadcasts to {cut.shape}") from None
 
 
 def _filled(mask: Any) -> Any:

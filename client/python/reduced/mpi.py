@@ -33,6 +33,7 @@ from reduced import _blocks, _client
 from reduced._arrays import Elements, dtype_name, elements, numpy_dtype, with_mask
 from reduced._errors import Error
 from reduced._ops import Options, check
+from reduced._pairs import in_memory
 from reduced._result import Results
 
 # Options that are the same on all ranks, but for axis.
@@ -46,7 +47,7 @@ def allreduce(comm: Any, array: Any, ops: str | Sequence[str], *, server: str = 
     `array`: this rank's part, which may be empty, and whose missing elements are left out. It follows those of the ranks before: in
     C order, or along dimension 0 with `axis`, `keys` or `keepdims`. `begin`: or it is the block of the whole array that begins at this
     index, where all ranks give one, and the parts form a grid. `options`: those of `Client.reduce` but for `segments`, `lengths`,
-    `keep` and `state`; `keys` and `where` are those of the part. Ranks whose part is not empty have the same dtype, and all ranks
+    `keep` and `state`; `keys`, `where`, `y` and `weights` are those of the part. Ranks whose part is not empty have the same dtype, and all ranks
     the same ops and other options. If a rank cannot reduce its part, every rank raises that error (of the lowest such rank).
     """
     return _allreduce(comm, lambda: array, ops, server, begin, options)
@@ -59,7 +60,8 @@ class _Part(NamedTuple):
     shape: tuple[int, ...]
     begin: tuple[int, ...] | None
     dtype: str
-    missing: bool  # it lacks elements
+    others: dict[str, str]  # the dtypes of y and the weights
+    missing: bool  # it lacks elements, or y or the weights do
     masked: bool  # by `where`
     in_order: bool  # parts are consecutive elements of the whole array
 
@@ -70,44 +72,48 @@ class _Part(NamedTuple):
 
 def _allreduce(comm: Any, load: Callable[[], Any], ops: str | Sequence[str], server: str, begin: int | Sequence[int] | None,
                options: Options) -> Results:
-    def read() -> tuple[Any, Any, _Part]:
+    def read() -> tuple[Any, dict[str, Any], _Part]:
         names = _client.names_of(ops)
         check(int | tuple[int, ...] | None, begin=begin)
         array = _elements(load())
         where = None if options.get("where") is None else _client._mask(options["where"], array.shape)
+        sides: dict[str, Any] = {role: in_memory(role, options[role], array.shape, options) for role in ("y", "weights")
+                                 if options.get(role) is not None}
+        masked = any(isinstance(each, np.ma.MaskedArray) for each in (array, *sides.values()))
         asked = _blocks.question(names, options, len(array.shape), missing=False)
         axes = None if options.get("axis") is None else asked.reduced
         at = None if begin is None else tuple(begin) if isinstance(begin, Sequence) else (begin,)
         part = _Part(
-            question=(names, axes, asked.keyed, [options.get(name) for name in _SAME]), shape=array.shape, begin=at,
+            question=(names, axes, asked.keyed, [options.get(name) for name in _SAME], list(sides)), shape=array.shape, begin=at,
             dtype=array.dtype if isinstance(array, Elements) else dtype_name(array.dtype),
-            missing=isinstance(array, np.ma.MaskedArray), masked=where is not None,
+            others={role: dtype_name(each.dtype) for role, each in sides.items()}, missing=masked, masked=where is not None,
             in_order=at is None and axes is None and not asked.keyed and not options.get("keepdims"))
-        return array, where, part
+        return array, {"keys": options.get("keys"), "where": where, **sides}, part
 
-    (array, where, mine), read_error = _outcome(read, (None, None, None))
+    (array, sides, mine), read_error = _outcome(read, (None, {}, None))
     ranks: list[_Part] = _gathered(comm, mine, read_error)
     _check_same(ranks)
-    nothing = np.empty(0, numpy_dtype(next((each.dtype for each in ranks if each.size > 0), ranks[0].dtype)))
-    if where is None and any(each.masked for each in ranks):
-        where = np.broadcast_to(np.True_, array.shape)
-        options = {**options, "where": where}
-    asked = _blocks.question(mine.question[0], options, len(array.shape), missing=any(each.missing for each in ranks))
+    first = next((each for each in ranks if each.size > 0), ranks[0])
+    nothing = np.empty(0, numpy_dtype(first.dtype))
+    if sides["where"] is None and any(each.masked for each in ranks):
+        sides["where"] = np.broadcast_to(np.True_, array.shape)
+        options = {**options, "where": sides["where"]}
+    asked = _blocks.question(mine.question[0], options, len(array.shape), missing=any(each.missing for each in ranks),
+                             others={role: np.empty(0, numpy_dtype(dtype)) for role, dtype in first.others.items()})
     chunks, order = _arranged(ranks)
     cut = asked._replace(reduced=(0,), kept=()) if mine.in_order else asked
     every = _blocks.outputs(cut, chunks) if order else []
     alone = not asked.scalar and all(len(blocks) == 1 for blocks in every)
     starts = _blocks.starts_of(chunks)
     number = order.index(comm.Get_rank()) if comm.Get_rank() in order else None
-    part, error = _outcome(lambda: _blocks.part(array, asked, server, options.get("keys"), where, alone and number is not None,
-                                                () if number is None else starts[number]), None)
+    part, error = _outcome(lambda: _blocks.part(array, asked, server, alone and number is not None, () if number is None else starts[number],
+                                                **sides), None)
     parts = _gathered(comm, part, error)
     if not order:
         return _blocks.results(parts[0], asked, nothing)
     wholes = [_blocks.tree([parts[order[number]] for number in blocks], cut, chunks, _blocks.merge) for blocks in every]
     if asked.rounds(nothing.dtype) > 0 and not alone:
-        wholes = _after_rounds(comm, wholes, every, order, lambda before: _blocks.part_again(
-            array, before, asked, server, options.get("keys"), where))
+        wholes = _after_rounds(comm, wholes, every, order, lambda before: _blocks.part_again(array, before, asked, server, **sides))
     answers = [_blocks.results(whole, asked, nothing, starts[blocks[0]]) for whole, blocks in zip(wholes, every)]
     return _blocks.join(answers, asked, [len(chunks[dimension]) for dimension in cut.kept], nothing)
 

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -178,6 +179,13 @@ class HeldPartition {
   void Where(nb::handle array, const std::string& dtype, Shape shape) {
     partition_.options.where.emplace();
     Beside(array, dtype, std::move(shape), [](auto& options) -> client::SideArray& { return options.where->mask; });
+  }
+  // `weights`: or y.
+  void Other(nb::handle array, const std::string& dtype, Shape shape, bool weights) {
+    (weights ? partition_.options.weights : partition_.options.y).emplace();
+    weights
+        ? Beside(array, dtype, std::move(shape), [](auto& options) -> client::SideArray& { return *options.weights; })
+        : Beside(array, dtype, std::move(shape), [](auto& options) -> client::SideArray& { return *options.y; });
   }
   void Keep(const std::string& owner, double ttl) {
     partition_.options.keep = client::KeepOptions{.owner = owner, .ttl = absl::Seconds(ttl)};
@@ -474,6 +482,14 @@ NB_MODULE(_core, module) {
     if (client::IsOfDistribution(op)) distribution.append(op);
   }
   module.attr("distribution") = distribution;
+  nb::dict operands;
+  for (const std::string& op : client::OpNames()) {
+    const std::string operand(client::OtherOperand(op));
+    if (!operand.empty()) operands[op.c_str()] = operand;
+  }
+  module.attr("operands") = operands;
+  module.attr("figures") = nb::cast(
+      std::vector<std::string>(std::begin(client::ops::kComparisonFigures), std::end(client::ops::kComparisonFigures)));
   module.def(
       "split_ops", [](const std::string& list) { return client::SplitOps(list); }, nb::arg("list"));
   module.def(
@@ -519,6 +535,7 @@ NB_MODULE(_core, module) {
       .def("keys", &HeldPartition::Keys, nb::arg("array"), nb::arg("dtype"), nb::arg("shape"), nb::arg("groups"),
            nb::arg("drop_outside"))
       .def("where", &HeldPartition::Where, nb::arg("array"), nb::arg("dtype"), nb::arg("shape"))
+      .def("other", &HeldPartition::Other, nb::arg("array"), nb::arg("dtype"), nb::arg("shape"), nb::arg("weights"))
       .def("keep", &HeldPartition::Keep, nb::arg("owner"), nb::arg("ttl"));
 
   nb::class_<SharedCuda>(module, "SharedCuda")

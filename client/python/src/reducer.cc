@@ -4,7 +4,10 @@
 #include <pthread.h>
 
 #include <mutex>
+#include <optional>
 #include <utility>
+#include <variant>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "client/python/src/memory.h"
@@ -48,19 +51,39 @@ auto ReduceCuda(client::Client& client, const CudaArray& array, const client::Re
   }
 }
 
-// Calls `reduce` with the options, in which arrays of a GPU are as the client's server reads them.
+// The memory of Allocate that an array lies in. Null: it lies elsewhere.
+std::shared_ptr<Memory> MemoryOf(const client::ArrayView& array) {
+  const absl::StatusOr<std::int64_t> bytes = client::ArrayBytes(array.dtype, array.shape);
+  return bytes.ok() ? Find(array.data, *bytes) : nullptr;
+}
+
+// Calls `reduce` with the options, in which arrays of a GPU are as the client's server reads them. `shares`: y and the
+// weights too, if they lie in memory of Allocate.
 template <class Reduce>
-absl::StatusOr<client::ArrayReply> ReduceBeside(client::Client& client, const Partition& partition, Reduce reduce) {
-  for (bool again = !partition.cuda.empty();; again = false) {
+absl::StatusOr<client::ArrayReply> ReduceBeside(client::Client& client, const Partition& partition, Reduce reduce,
+                                                bool shares = false) {
+  for (bool again = true;; again = false) {
     client::PartitionOptions options = partition.options;
+    std::vector<std::shared_ptr<Memory>> memories;
+    for (std::optional<client::SideArray>* const other : {&options.y, &options.weights}) {
+      const auto* const view = shares && other->has_value() ? std::get_if<client::ArrayView>(&**other) : nullptr;
+      std::shared_ptr<Memory> memory = view == nullptr ? nullptr : MemoryOf(*view);
+      if (memory == nullptr) continue;
+      absl::StatusOr<client::RemoteArray> shared = memory->Share(client, *view);
+      if (!shared.ok()) continue;  // it is sent
+      **other = *std::move(shared);
+      memories.push_back(std::move(memory));
+    }
     for (const Partition::CudaSide& side : partition.cuda) {
       absl::StatusOr<client::RemoteArray> shared = side.array.Share(client);
       if (!shared.ok()) return shared.status();
       side.place(options) = *std::move(shared);
     }
     absl::StatusOr<client::ArrayReply> reply = reduce(options);
+    again = again && !(partition.cuda.empty() && memories.empty());
     if (!again || !absl::IsNotFound(reply.status())) return reply;
     for (const Partition::CudaSide& side : partition.cuda) side.array.Forget(client);
+    for (const std::shared_ptr<Memory>& memory : memories) memory->Forget(client);
   }
 }
 
@@ -172,9 +195,10 @@ absl::StatusOr<client::ArrayReply> Remote::ReduceArray(const CudaArray& array, c
   const absl::StatusOr<std::shared_ptr<client::Client>> client = Use();
   if (!client.ok()) return client.status();
   return ReduceCuda(**client, array, options, [&](const client::RemoteArray& shared, const client::ReduceOptions& own) {
-    return ReduceBeside(**client, partition, [&](const client::PartitionOptions& readable) {
-      return (*client)->ReduceArray(shared, ops, readable, own);
-    });
+    return ReduceBeside(
+        **client, partition,
+        [&](const client::PartitionOptions& readable) { return (*client)->ReduceArray(shared, ops, readable, own); },
+        shares_);
   });
 }
 
@@ -183,19 +207,23 @@ absl::StatusOr<client::ArrayReply> Remote::ReduceArray(const client::ArrayView& 
                                                        const client::ReduceOptions& options) {
   const absl::StatusOr<std::shared_ptr<client::Client>> client = Use();
   if (!client.ok()) return client.status();
-  const absl::StatusOr<std::int64_t> bytes = client::ArrayBytes(array.dtype, array.shape);
-  const std::shared_ptr<Memory> memory = bytes.ok() ? Find(array.data, *bytes) : nullptr;
-  if (memory != nullptr && shares_ && options.via == "auto") {
+  const bool shares = shares_ && options.via == "auto";
+  const std::shared_ptr<Memory> memory = shares ? MemoryOf(array) : nullptr;
+  if (memory != nullptr) {
     const absl::StatusOr<client::RemoteArray> shared = memory->Share(**client, array);
     if (shared.ok()) {
-      return ReduceBeside(**client, partition, [&](const client::PartitionOptions& readable) {
-        return (*client)->ReduceArray(*shared, ops, readable, options);
-      });
+      return ReduceBeside(
+          **client, partition,
+          [&](const client::PartitionOptions& readable) {
+            return (*client)->ReduceArray(*shared, ops, readable, options);
+          },
+          shares);
     }
   }
-  return ReduceBeside(**client, partition, [&](const client::PartitionOptions& readable) {
-    return (*client)->ReduceArray(array, ops, readable, options);
-  });
+  return ReduceBeside(
+      **client, partition,
+      [&](const client::PartitionOptions& readable) { return (*client)->ReduceArray(array, ops, readable, options); },
+      shares);
 }
 
 absl::StatusOr<client::ArrayReply> Remote::ReduceArray(const client::RemoteArray& array, const Ops& ops,
@@ -203,9 +231,10 @@ absl::StatusOr<client::ArrayReply> Remote::ReduceArray(const client::RemoteArray
                                                        const client::ReduceOptions& options) {
   const absl::StatusOr<std::shared_ptr<client::Client>> client = Use();
   if (!client.ok()) return client.status();
-  return ReduceBeside(**client, partition, [&](const client::PartitionOptions& readable) {
-    return (*client)->ReduceArray(array, ops, readable, options);
-  });
+  return ReduceBeside(
+      **client, partition,
+      [&](const client::PartitionOptions& readable) { return (*client)->ReduceArray(array, ops, readable, options); },
+      shares_);
 }
 
 absl::StatusOr<client::ResidentArray> Remote::Put(const client::ArrayView& array, const client::PutOptions& options) {

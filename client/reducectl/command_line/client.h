@@ -20,9 +20,7 @@ inline constexpr char kLocal[] = "local:";
 // What to do if no server answers.
 inline constexpr char kNoServerAdvice[] =
     "start a server with `reduced`, or name another one with --server or REDUCED_SERVER; reduce, describe, histogram, "
-    "info, ops "
-    "and "
-    "pipelines need none with --server local:";
+    "compare, corr, info, ops and pipelines need none with --server local:";
 
 struct CommonOptions {
   std::string server = ClientOptions().server;

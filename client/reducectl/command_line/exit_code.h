@@ -8,6 +8,7 @@ namespace reduced::client {
 enum ExitCode : int {
   kOk = 0,
   kOutput = 1,
+  kDifferent = 1,
   kUsage = 2,
   kConnection = 3,
   kServer = 4,
@@ -22,7 +23,7 @@ enum ExitCode : int {
 // What --help says about them.
 inline constexpr char kExitCodesHelp[] = R"(Exit codes:
   0  success
-  1  standard output or an output file can't be written
+  1  standard output or an output file can't be written; compare: the arrays differ
   2  the command line is wrong
   3  no server answers at the address, or the server is draining
   4  the server refused the request or failed; loadtest: at least one request failed, or none

@@ -6,7 +6,7 @@ namespace reduced::client {
 namespace {
 
 // In the order of --help.
-constexpr void (*kCommands[])(CommandLine&) = {AddReduce, AddDescribe, AddHistogram, AddMerge, AddArrays,
+constexpr void (*kCommands[])(CommandLine&) = {AddReduce, AddDescribe, AddHistogram, AddCompare, AddCorr, AddMerge, AddArrays,
                                                AddLadder, AddLoadtest, AddInfo,      AddOps,   AddPipelines,
                                                AddHealth, AddDoctor,   AddCompletion};
 

@@ -16,6 +16,8 @@ struct CommandLine;
 void AddReduce(CommandLine& line);
 void AddDescribe(CommandLine& line);
 void AddHistogram(CommandLine& line);
+void AddCompare(CommandLine& line);
+void AddCorr(CommandLine& line);
 void AddMerge(CommandLine& line);
 void AddArrays(CommandLine& line);
 void AddLadder(CommandLine& line);

@@ -28,6 +28,7 @@
 #include "absl/strings/str_split.h"
 #include "client/reducectl/command_line/flags.h"
 #include "client/reducectl/commands/missing.h"
+#include "client/reducectl/commands/pairs.h"
 #include "client/reducectl/input/input.h"
 #include "client/reducectl/output/array_text.h"
 #include "client/reducectl/output/printable.h"
@@ -142,6 +143,7 @@ class Reducer {
   // Of a server: shares the input if it is in memory that can be shared, else sends it.
   absl::StatusOr<ArrayReply> Reduce(const Input& input) {
     ReduceOptions options = question_.options;
+    if (arguments_.options.y.has_value() || arguments_.options.weights.has_value()) return ReduceTwo(input, options);
     const auto reduce = [&](const ArrayView& array, const std::vector<std::string>& ops,
                             const PartitionOptions& partition) {
       if (place_.local != nullptr) return place_.local->ReduceArray(array, ops, partition, options);
@@ -166,6 +168,19 @@ class Reducer {
     options.via = question_.via == "inline" ? question_.via : "auto";
     options.on_progress = progress.hook();
     return reduce(input.View(), question_.ops, arguments_.options);
+  }
+
+  absl::StatusOr<ArrayReply> ReduceTwo(const Input& input, ReduceOptions options) {
+    Paired paired;
+    const absl::Status status = PairUp(input, sides_, question_.ops, arguments_.options, &paired);
+    if (!status.ok()) return status;
+    options.timeout = common_.timeout;
+    if (place_.local != nullptr) {
+      return place_.local->ReduceArray(paired.x, question_.ops, paired.partition, options);
+    }
+    if (!common_.timeout.has_value()) options.timeout = 2 * TimeoutOf(paired.x);
+    options.via = question_.via == Question::kRegion ? "auto" : question_.via;
+    return place_.server->ReduceArray(paired.x, question_.ops, paired.partition, options);
   }
 
   ExitCode Print(Answer answer, const Input& input, const absl::StatusOr<ArrayReply>& reply) {
@@ -239,6 +254,12 @@ void AddAxes(CommandLine& line, CLI::App* command, AxesArguments* arguments) {
   AddChoice(line, command, "--outside", &arguments->outside,
             "with --groups N: other keys are an error, or what has them is dropped", {"error", "drop"})
       ->capture_default_str();
+  add_side(
+      "--y", &sides->y,
+      "the other array of ops about two, such as dot and corr, of the shape of the input, or one that broadcasts to "
+      "it as in NumPy. A column of the same text will do: FILE:NAME");
+  add_side("--weights", &sides->weights,
+           "the same of weighted_mean and its like; with --axis it may have the reduced dimensions alone");
   add_side("--where", &sides->where,
            "leave out elements where this array is false: bool, of the shape of the input; or u8, whose bits are the "
            "elements in order, the least significant one first, as in Arrow's validity bitmaps");
@@ -286,6 +307,20 @@ void CheckAxes(const Question& question, const AxesArguments& arguments) {
   if (arguments.axis + !sides.segments.empty() + !sides.lengths.empty() + keyed > 1) {
     throw CLI::ValidationError("--axis, --segments, --lengths, --keys", "exclude each other");
   }
+  const auto of_two = [&question](const char* option, const std::string& given, std::string_view operand) {
+    const auto taker = std::find_if(question.ops.begin(), question.ops.end(),
+                                    [operand](const std::string& op) { return OtherOperand(op) == operand; });
+    if (given.empty() && taker != question.ops.end())
+      throw CLI::RequiredError(absl::StrCat("--op ", *taker, ": ", option));
+    if (!given.empty() && taker == question.ops.end()) {
+      const std::vector<std::string> ops = OpNames();
+      const auto first = std::find_if(ops.begin(), ops.end(),
+                                      [operand](const std::string& op) { return OtherOperand(op) == operand; });
+      throw CLI::ValidationError(option, absl::StrCat("requires an op like ", *first));
+    }
+  };
+  of_two("--y", sides.y, "y");
+  of_two("--weights", sides.weights, "weights");
   const bool any = arguments.groups == AxesArguments().groups;
   std::int64_t groups = 0;
   if (!any && (!absl::SimpleAtoi(arguments.groups, &groups) || groups < 1)) {
@@ -368,7 +403,7 @@ ExitCode ReduceAxes(const CommonOptions& common, Question question, const AxesAr
     own.options.keys->drop_outside = own.outside == "drop";
   }
   SideFiles sides;
-  if (const ExitCode code = ReadSideFiles(own.sides, input.timeout, &sides, &own.options); code != kOk) return code;
+  if (const ExitCode code = ReadSideFiles(own.sides, input, &sides, &own.options); code != kOk) return code;
   for (std::size_t i = 0; i < sides.notes.size() && !common.json; ++i)
     std::cerr << "reducectl: " << Printable(sides.notes[i]) << "\n";
   if (own.keep) {
