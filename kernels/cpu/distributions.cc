@@ -223,7 +223,7 @@ class DistributionReduction {
       }
       if (!role.answers) continue;
       const absl::Status status = folds[i]->Finish(index_of, asked.answers + output.number * asked.output_bytes);
-      if (absl::IsInvalidArgument(status)) {
+      if (absl::IsInvalidArgument(status) || absl::IsOutOfRange(status)) {
         errors_.Fail(role.asked, output.number, status);
       } else {
         stop_.Request(status);
