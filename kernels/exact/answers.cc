@@ -3,31 +3,14 @@
 #include <cstdint>
 #include <limits>
 #include <span>
-#include <utility>
 
 #include "kernels/algebra/answer.h"
-#include "kernels/exact/natural.h"
+#include "kernels/exact/scaled.h"
 
 namespace reduced {
 namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
-// number x 2^exponent over one or two divisors, as a number that rounding and roots are right of.
-struct Quotient {
-  Natural number;
-  int exponent;
-  bool more = false;  // a remainder was left
-
-  Quotient(Natural dividend, int dividend_exponent) : exponent(dividend_exponent - kShift) {
-    exponent += dividend.DropLowZeros();
-    number = dividend.ShiftedLeft(kShift);
-  }
-  void Divide(std::uint64_t divisor) { more = number.Divide(divisor) != 0 || more; }
-
- private:
-  static constexpr int kShift = 256;  // two divisors take 128 bits at most, and roots want 126
-};
 
 // Sums as a state has them: two's complement, least significant word first. `sum` is in units of 2^low, `squares` in
 // units of 2^(2 low); one that the op doesn't ask for may be empty.
@@ -39,25 +22,16 @@ struct SumWords {
 
 // The answer to `op` of `count` elements: a rational number or the root of one, rounded once.
 double RoundedAnswer(const ReduceSpec& spec, Op op, std::int64_t count, const SumWords& sums) {
-  if (op == Op::kSumSquares) return RoundToDouble(Natural::MagnitudeOf(sums.squares), 2 * sums.low);
-  if (op == Op::kL2) return RoundRootToDouble(Natural::MagnitudeOf(sums.squares), 2 * sums.low);
-  Natural sum = Natural::MagnitudeOf(sums.sum);
-  const double sign = sums.sum.back() >> 63 != 0 ? -1 : 1;
-  if (op == Op::kMean) {
-    if (count == 0) return kNan;
-    Quotient quotient(std::move(sum), sums.low);
-    quotient.Divide(static_cast<std::uint64_t>(count));
-    return sign * RoundToDouble(quotient.number, quotient.exponent, quotient.more);
-  }
-  if (!DeviatesFromMean(op)) return sign * RoundToDouble(sum, sums.low);
+  const Scaled sum = Scaled::Of(sums.sum, sums.low), squares = Scaled::Of(sums.squares, 2 * sums.low);
+  if (op == Op::kSumSquares) return Rounded(squares);
+  if (op == Op::kL2) return RoundedRootOfQuotient(squares, Scaled::Of(1));
+  const Scaled n = Scaled::Of(count);
+  if (op == Op::kMean) return count == 0 ? kNan : RoundedQuotient(sum, n);
+  if (!DeviatesFromMean(op)) return Rounded(sum);
   if (count <= spec.ddof) return kNan;
   // The sum of (x - mean)^2 times the number of elements.
-  const Natural squares = Natural::MagnitudeOf(sums.squares);
-  Quotient quotient(squares.Times(Natural(static_cast<std::uint64_t>(count))).Minus(sum.Times(sum)), 2 * sums.low);
-  quotient.Divide(static_cast<std::uint64_t>(count));
-  quotient.Divide(static_cast<std::uint64_t>(count - spec.ddof));
-  const auto round = op == Op::kVar ? &RoundToDouble : &RoundRootToDouble;
-  return round(quotient.number, quotient.exponent, quotient.more);
+  const Scaled deviations = n * squares - sum * sum;
+  return (op == Op::kVar ? &RoundedQuotient : &RoundedRootOfQuotient)(deviations, n * Scaled::Of(count - spec.ddof));
 }
 
 }  // namespace

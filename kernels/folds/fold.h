@@ -55,8 +55,8 @@ class DistributionFold {
   virtual absl::StatusOr<bool> NextPass() { return false; }
 
   // Writes AnswerElements(call) elements of ResultDType(call) to any address. `index_of`: what answers call the index
-  // of an element, by its rank; ascends with it. INVALID_ARGUMENT: the output has too few elements. OUT_OF_RANGE: an
-  // integer does not fit.
+  // of an element, by its rank; ascends with it. INVALID_ARGUMENT: the output has too few elements.
+  // OUT_OF_RANGE: an integer that its type does not hold, by the overflow policy.
   virtual absl::Status Finish(absl::FunctionRef<std::int64_t(std::int64_t rank)> index_of, std::byte* answers) = 0;
 
   // After the last pass: adds what it has to entries of a state, which have none. Of a fold of MakeStateFold.

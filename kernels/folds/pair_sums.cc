@@ -36,14 +36,14 @@ struct Sums {
 Scaled Spread(const Sums& s, Term a, Term b, Term product) { return s.n() * s(product) - s(a) * s(b); }
 Scaled SpreadOfX(const Sums& s) { return Spread(s, Term::kX, Term::kX, Term::kXX); }
 
-double Quotient(const Scaled& a, const Scaled& b) { return b.sign() == 0 ? kUndefined : RoundedQuotient(a, b); }
+double Ratio(const Scaled& a, const Scaled& b) { return b.sign() == 0 ? kUndefined : RoundedQuotient(a, b); }
 // a over the root of b, which is not negative if the sums are those of elements.
 double OverRoot(const Scaled& a, const Scaled& b) {
   return b.sign() <= 0 ? kUndefined : a.sign() * RoundedRootOfQuotient(a * a, b);
 }
 
 double SumAnswer(const Sums& s) { return Rounded(s(Term::kXY)); }
-double MeanAnswer(const Sums& s) { return Quotient(s(Term::kXY), s(Term::kY)); }
+double MeanAnswer(const Sums& s) { return Ratio(s(Term::kXY), s(Term::kY)); }
 
 // sum(w (x - mean)^2) / (sum(w) - ddof), as a / b. False: there is none.
 bool WeightedVariance(const Sums& s, Scaled* a, Scaled* b) {
@@ -71,9 +71,9 @@ double CorrAnswer(const Sums& s) {
   if (of_x.sign() <= 0 || of_y.sign() <= 0) return kUndefined;
   return OverRoot(Spread(s, Term::kX, Term::kY, Term::kXY), of_x * of_y);
 }
-double SlopeAnswer(const Sums& s) { return Quotient(Spread(s, Term::kX, Term::kY, Term::kXY), SpreadOfX(s)); }
+double SlopeAnswer(const Sums& s) { return Ratio(Spread(s, Term::kX, Term::kY, Term::kXY), SpreadOfX(s)); }
 double InterceptAnswer(const Sums& s) {
-  return Quotient(s(Term::kY) * s(Term::kXX) - s(Term::kX) * s(Term::kXY), SpreadOfX(s));
+  return Ratio(s(Term::kY) * s(Term::kXX) - s(Term::kX) * s(Term::kXY), SpreadOfX(s));
 }
 double CosineAnswer(const Sums& s) {
   const Scaled of_x = s(Term::kXX), of_y = s(Term::kYY);
@@ -94,7 +94,7 @@ double KurtosisAnswer(const Sums& s) {
   const Scaled fourth = n * n * n * s(Term::kXXXX) - Scaled::Of(4) * n * n * x * s(Term::kXXX) +
                         Scaled::Of(6) * n * x * x * s(Term::kXX) - Scaled::Of(3) * x * x * x * x;
   const Scaled square = spread * spread;
-  return Quotient(fourth - Scaled::Of(3) * square, square);
+  return Ratio(fourth - Scaled::Of(3) * square, square);
 }
 
 struct Formula {
