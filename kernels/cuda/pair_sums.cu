@@ -22,26 +22,26 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kTile = 8;  // pairs of a thread
 
-template <Term... kAll>
+template <SumTerm... kAll>
 struct TermList {
   static constexpr int kCount = sizeof...(kAll);
-  static constexpr Term kTerms[] = {kAll...};
-  static constexpr bool Has(Term term) { return ((kAll == term) || ...); }
-  __device__ static constexpr Term At(int i) {
-    constexpr Term terms[] = {kAll...};
+  static constexpr SumTerm kTerms[] = {kAll...};
+  static constexpr bool Has(SumTerm term) { return ((kAll == term) || ...); }
+  __device__ static constexpr SumTerm At(int i) {
+    constexpr SumTerm terms[] = {kAll...};
     return terms[i];
   }
 };
-using Dot = TermList<Term::kXY>;
-using WeightedMean = TermList<Term::kY, Term::kXY>;
-using Correlation = TermList<Term::kX, Term::kY, Term::kXY, Term::kXX, Term::kYY>;
-using Squares = TermList<Term::kXY, Term::kXX, Term::kYY>;
-using Distance = TermList<Term::kDistance>;
+using Dot = TermList<SumTerm::kXY>;
+using WeightedMean = TermList<SumTerm::kY, SumTerm::kXY>;
+using Correlation = TermList<SumTerm::kX, SumTerm::kY, SumTerm::kXY, SumTerm::kXX, SumTerm::kYY>;
+using Squares = TermList<SumTerm::kXY, SumTerm::kXX, SumTerm::kYY>;
+using Distance = TermList<SumTerm::kDistance>;
 // Blocks of a multiprocessor, as many as have the registers.
 template <class T, class Terms>
 constexpr int kBlocks = Terms::kCount* static_cast<int>(sizeof(T)) > 12 ? 2 : 3;
 
-constexpr bool IsProduct(Term term) { return term == Term::kXY || term == Term::kXX || term == Term::kYY; }
+constexpr bool IsProduct(SumTerm term) { return term == SumTerm::kXY || term == SumTerm::kXX || term == SumTerm::kYY; }
 
 // How the elements are added.
 template <class T>
@@ -134,15 +134,15 @@ __device__ __noinline__ void AddAlone(double x, double y, BlockDigits<Terms>* to
   if (isinf(x) || isinf(y)) return AddToShared(&to->infinities, 1u);
 #pragma unroll
   for (int i = 0; i < Terms::kCount; ++i) {
-    const Term term = Terms::At(i);
+    const SumTerm term = Terms::At(i);
     unsigned long long* const digits = to->digit[i];
     const int unit = PairUnit(term);
-    if (term == Term::kX) AddElement(x, false, unit, digits);
-    if (term == Term::kY) AddElement(y, false, unit, digits);
-    if (term == Term::kXY) AddProduct(x, y, unit, digits);
-    if (term == Term::kXX) AddProduct(x, x, unit, digits);
-    if (term == Term::kYY) AddProduct(y, y, unit, digits);
-    if (term == Term::kDistance) {
+    if (term == SumTerm::kX) AddElement(x, false, unit, digits);
+    if (term == SumTerm::kY) AddElement(y, false, unit, digits);
+    if (term == SumTerm::kXY) AddProduct(x, y, unit, digits);
+    if (term == SumTerm::kXX) AddProduct(x, x, unit, digits);
+    if (term == SumTerm::kYY) AddProduct(y, y, unit, digits);
+    if (term == SumTerm::kDistance) {
       AddElement(x, x < y, unit, digits);
       AddElement(y, x >= y, unit, digits);
     }
@@ -157,7 +157,7 @@ class WarpPairSums {
   static constexpr int kBins = Element::kBins;
   static constexpr int kTileDeposits = kTile * 2;
   // By how many powers of two the elements of a tile may differ, if there are sums of elements alone.
-  static constexpr bool kOfElements = Terms::Has(Term::kX) || Terms::Has(Term::kY);
+  static constexpr bool kOfElements = Terms::Has(SumTerm::kX) || Terms::Has(SumTerm::kY);
   static constexpr int kNarrowSpread = kOfElements ? 53 - Element::kDigits - 3 : 0;
   static_assert(kTile <= 1 << 3);
 
@@ -218,12 +218,12 @@ class WarpPairSums {
   }
 
   // Below which power of two the terms are.
-  __device__ int TopOf(Term term) const {
-    if (term == Term::kX) return x_.top;
-    if (term == Term::kY) return y_.top;
-    if (term == Term::kXY) return x_.top + y_.top;
-    if (term == Term::kXX) return 2 * x_.top;
-    if (term == Term::kYY) return 2 * y_.top;
+  __device__ int TopOf(SumTerm term) const {
+    if (term == SumTerm::kX) return x_.top;
+    if (term == SumTerm::kY) return y_.top;
+    if (term == SumTerm::kXY) return x_.top + y_.top;
+    if (term == SumTerm::kXX) return 2 * x_.top;
+    if (term == SumTerm::kYY) return 2 * y_.top;
     return max(x_.top, y_.top) + 1;
   }
 
@@ -236,7 +236,7 @@ class WarpPairSums {
   template <int kAt>
   __device__ void FlushFrom() {
     if constexpr (kAt < Terms::kCount) {
-      constexpr Term kTerm = Terms::kTerms[kAt];
+      constexpr SumTerm kTerm = Terms::kTerms[kAt];
       AddBins<kBins>(bin_[kAt], TopOf(kTerm), PairUnit(kTerm), digits_->digit[kAt]);
       FlushFrom<kAt + 1>();
     }
@@ -246,23 +246,23 @@ class WarpPairSums {
   template <int kAt, bool kElements>
   __device__ __forceinline__ void Deposit(double x, double y) {
     if constexpr (kAt < Terms::kCount) {
-      constexpr Term kTerm = Terms::kTerms[kAt];
+      constexpr SumTerm kTerm = Terms::kTerms[kAt];
       double(&bin)[kBins] = bin_[kAt];
-      if constexpr (kElements != (kTerm == Term::kX || kTerm == Term::kY)) {
+      if constexpr (kElements != (kTerm == SumTerm::kX || kTerm == SumTerm::kY)) {
         // in the other call
       } else if constexpr (IsProduct(kTerm)) {
-        const double a = kTerm == Term::kYY ? y : x, b = kTerm == Term::kXX ? x : y;
+        const double a = kTerm == SumTerm::kYY ? y : x, b = kTerm == SumTerm::kXX ? x : y;
         const double product = __dmul_rn(a, b);
         reduced::Deposit<0, kBins>(bin, product);
         if constexpr (Element::kF64) reduced::Deposit<1, kBins>(bin, __fma_rn(a, b, -product));
-      } else if constexpr (kTerm == Term::kDistance) {  // |x - y|, and what the difference rounds off, with its sign
+      } else if constexpr (kTerm == SumTerm::kDistance) {  // |x - y|, and what the difference rounds off, with its sign
         const double difference = __dsub_rn(x, y);
         const double b = __dsub_rn(x, difference);
         const double rest = __dadd_rn(__dsub_rn(x, __dadd_rn(difference, b)), __dsub_rn(b, y));
         reduced::Deposit<0, kBins>(bin, fabs(difference));
         reduced::Deposit<1, kBins>(bin, difference < 0 ? -rest : rest);
       } else {
-        reduced::Deposit<0, kBins>(bin, kTerm == Term::kX ? x : y);
+        reduced::Deposit<0, kBins>(bin, kTerm == SumTerm::kX ? x : y);
       }
       Deposit<kAt + 1, kElements>(x, y);
     }
@@ -297,7 +297,7 @@ class WarpPairSums {
       const bool has_x = EndOf(x, &x_end), has_y = EndOf(y, &y_end);
       if (has_x || has_y) {
         Flush();
-        if constexpr (Terms::kTerms[0] == Term::kDistance) {  // has digits of both
+        if constexpr (Terms::kTerms[0] == SumTerm::kDistance) {  // has digits of both
           x_end = y_end = max(has_x ? x_end : y_end, has_y ? y_end : x_end);
         }
         if (has_x || x_end == y_end) x_.MoveTo(x_end);
@@ -370,7 +370,7 @@ cudaError_t LaunchKernel(const PairSumsLaunch& launch) {
 
 // Calls visit(terms) with the list that has these; false: there is none.
 template <class Visit>
-bool VisitTerms(std::span<const Term> terms, const Visit& visit) {
+bool VisitTerms(std::span<const SumTerm> terms, const Visit& visit) {
   const auto is = [&]<class Terms>(Terms list) {
     if (!std::equal(terms.begin(), terms.end(), Terms::kTerms, Terms::kTerms + Terms::kCount)) return false;
     visit(list);
@@ -381,7 +381,7 @@ bool VisitTerms(std::span<const Term> terms, const Visit& visit) {
 
 }  // namespace
 
-bool HasPairKernel(std::span<const Term> terms) {
+bool HasPairKernel(std::span<const SumTerm> terms) {
   return VisitTerms(terms, [](auto) {});
 }
 

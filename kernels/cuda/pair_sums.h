@@ -26,14 +26,14 @@ struct PairDigits {
   unsigned long long nans = 0;        // pairs with a NaN
   unsigned long long infinities = 0;  // other pairs with an infinity
 };
-constexpr int PairUnit(Term term) {
-  return term == Term::kX || term == Term::kY || term == Term::kDistance ? -1074 : -2148;
+constexpr int PairUnit(SumTerm term) {
+  return term == SumTerm::kX || term == SumTerm::kY || term == SumTerm::kDistance ? -1074 : -2148;
 }
 
 struct PairSumsLaunch {
-  DType dtype = DType::kF32;      // of floats, of both arrays
-  std::span<const Term> terms{};  // for which HasPairKernel
-  const void* x = nullptr;        // device memory, aligned to the size of an element, as y
+  DType dtype = DType::kF32;         // of floats, of both arrays
+  std::span<const SumTerm> terms{};  // for which HasPairKernel
+  const void* x = nullptr;           // device memory, aligned to the size of an element, as y
   const void* y = nullptr;
   std::int64_t count = 0;     // pairs, > 0
   PairDigits* out = nullptr;  // device memory: the identity before. Digits are in the order of `terms`
@@ -42,7 +42,7 @@ struct PairSumsLaunch {
 };
 
 // Whether there is a kernel for these terms.
-bool HasPairKernel(std::span<const Term> terms);
+bool HasPairKernel(std::span<const SumTerm> terms);
 
 // Asynchronous; returns the first error of its launches.
 cudaError_t LaunchPairSums(const PairSumsLaunch& launch);

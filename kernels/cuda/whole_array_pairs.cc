@@ -16,18 +16,18 @@ namespace {
 
 // The sums that a kernel adds up for an op: at least those that answer it.
 constexpr std::array kKernelTerms = {
-    std::array<std::span<const Term>, 2>{TermsOf(Op::kDot), TermsOf(Op::kDot)},
-    std::array<std::span<const Term>, 2>{TermsOf(Op::kWeightedMean), TermsOf(Op::kWeightedMean)},
-    std::array<std::span<const Term>, 2>{TermsOf(Op::kCov), TermsOf(Op::kCorr)},
-    std::array<std::span<const Term>, 2>{TermsOf(Op::kSlope), TermsOf(Op::kCorr)},
-    std::array<std::span<const Term>, 2>{TermsOf(Op::kCorr), TermsOf(Op::kCorr)},
-    std::array<std::span<const Term>, 2>{TermsOf(Op::kCosine), TermsOf(Op::kCosine)},
-    std::array<std::span<const Term>, 2>{TermsOf(Op::kDistanceL2), TermsOf(Op::kCosine)},
-    std::array<std::span<const Term>, 2>{TermsOf(Op::kDistanceL1), TermsOf(Op::kDistanceL1)},
+    std::array<std::span<const SumTerm>, 2>{TermsOf(Op::kDot), TermsOf(Op::kDot)},
+    std::array<std::span<const SumTerm>, 2>{TermsOf(Op::kWeightedMean), TermsOf(Op::kWeightedMean)},
+    std::array<std::span<const SumTerm>, 2>{TermsOf(Op::kCov), TermsOf(Op::kCorr)},
+    std::array<std::span<const SumTerm>, 2>{TermsOf(Op::kSlope), TermsOf(Op::kCorr)},
+    std::array<std::span<const SumTerm>, 2>{TermsOf(Op::kCorr), TermsOf(Op::kCorr)},
+    std::array<std::span<const SumTerm>, 2>{TermsOf(Op::kCosine), TermsOf(Op::kCosine)},
+    std::array<std::span<const SumTerm>, 2>{TermsOf(Op::kDistanceL2), TermsOf(Op::kCosine)},
+    std::array<std::span<const SumTerm>, 2>{TermsOf(Op::kDistanceL1), TermsOf(Op::kDistanceL1)},
 };
 
-std::span<const Term> KernelTermsOf(Op op) {
-  const std::span<const Term> wanted = TermsOf(op);
+std::span<const SumTerm> KernelTermsOf(Op op) {
+  const std::span<const SumTerm> wanted = TermsOf(op);
   if (op == Op::kCompare) return {};
   for (const auto& [of_op, of_kernel] : kKernelTerms) {
     if (std::ranges::equal(wanted, of_op)) return of_kernel;
@@ -71,11 +71,11 @@ absl::Status CudaLane::WholeArray::Pairs(const OpCall& call, const std::byte* da
   sums.AddCount(TermCount::kElements, omits ? count - nans : count);
   if (!omits) sums.AddCount(TermCount::kUndefined, nans);
   for (std::size_t i = 0; i < launch.terms.size(); ++i) {
-    const Term term = launch.terms[i];
+    const SumTerm term = launch.terms[i];
     if (std::ranges::find(TermsOf(call.op), term) != TermsOf(call.op).end()) {
       sums.AddDigits(term, 1, digits->digit[i], PairUnit(term));
     } else if (call.op == Op::kDistanceL2) {  // (x - y)^2 = x^2 - 2 x y + y^2
-      sums.AddDigits(Term::kSquaredDistance, term == Term::kXY ? -2 : 1, digits->digit[i], PairUnit(term));
+      sums.AddDigits(SumTerm::kSquaredDistance, term == SumTerm::kXY ? -2 : 1, digits->digit[i], PairUnit(term));
     }
   }
   Entries state = NoEntries(call, job_.spec.dtype);

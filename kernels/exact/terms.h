@@ -14,12 +14,13 @@
 namespace reduced {
 
 // What a sum adds up, of each element x, or of each pair of elements x and y.
-enum class Term : std::uint8_t { kX, kY, kXX, kXY, kYY, kXXY, kXXX, kXXXX, kDistance, kSquaredDistance };
-inline constexpr int kTerms = 10;
+enum class SumTerm : std::uint8_t { kX, kY, kXX, kXY, kYY, kXXY, kXXX, kXXXX, kDistance, kSquaredDistance };
+inline constexpr int kSumTerms = 10;
 
 // Of elements of either sign.
-constexpr bool MayBeNegative(Term term) {
-  return term == Term::kX || term == Term::kY || term == Term::kXY || term == Term::kXXY || term == Term::kXXX;
+constexpr bool MayBeNegative(SumTerm term) {
+  return term == SumTerm::kX || term == SumTerm::kY || term == SumTerm::kXY || term == SumTerm::kXXY ||
+         term == SumTerm::kXXX;
 }
 
 // Some numbers: each is less than 2^top in magnitude, a multiple of 2^unit, and has at most `digits` significant bits.
@@ -43,7 +44,7 @@ constexpr Magnitudes MagnitudesOf(DType dtype) {
 }
 
 // Those of a term, of elements with these magnitudes. `digits` is not set.
-constexpr Magnitudes MagnitudesOf(Term term, const Magnitudes& x, const Magnitudes& y) {
+constexpr Magnitudes MagnitudesOf(SumTerm term, const Magnitudes& x, const Magnitudes& y) {
   const auto power = [&](int of_x, int of_y) {
     return Magnitudes{.top = of_x * x.top + of_y * y.top,
                       .unit = of_x * x.unit + of_y * y.unit,
@@ -56,46 +57,46 @@ constexpr Magnitudes MagnitudesOf(Term term, const Magnitudes& x, const Magnitud
         .top = power * (std::max(a.top, b.top) + 1), .unit = power * std::min(a.unit, b.unit), .any = x.any || y.any};
   };
   switch (term) {
-    case Term::kX:
+    case SumTerm::kX:
       return power(1, 0);
-    case Term::kY:
+    case SumTerm::kY:
       return power(0, 1);
-    case Term::kXX:
+    case SumTerm::kXX:
       return power(2, 0);
-    case Term::kXY:
+    case SumTerm::kXY:
       return power(1, 1);
-    case Term::kYY:
+    case SumTerm::kYY:
       return power(0, 2);
-    case Term::kXXY:
+    case SumTerm::kXXY:
       return power(2, 1);
-    case Term::kXXX:
+    case SumTerm::kXXX:
       return power(3, 0);
-    case Term::kXXXX:
+    case SumTerm::kXXXX:
       return power(4, 0);
-    case Term::kDistance:
+    case SumTerm::kDistance:
       return distance(1);
-    case Term::kSquaredDistance:
+    case SumTerm::kSquaredDistance:
       return distance(2);
   }
   __builtin_unreachable();
 }
 
 // Which sums answer an op.
-inline constexpr Term kOfDot[] = {Term::kXY};
-inline constexpr Term kOfWeightedMean[] = {Term::kY, Term::kXY};
-inline constexpr Term kOfWeightedVar[] = {Term::kY, Term::kXY, Term::kXXY};
-inline constexpr Term kOfCov[] = {Term::kX, Term::kY, Term::kXY};
-inline constexpr Term kOfLine[] = {Term::kX, Term::kY, Term::kXY, Term::kXX};
-inline constexpr Term kOfCorr[] = {Term::kX, Term::kY, Term::kXY, Term::kXX, Term::kYY};
-inline constexpr Term kOfCosine[] = {Term::kXY, Term::kXX, Term::kYY};
-inline constexpr Term kOfDistance[] = {Term::kDistance};
-inline constexpr Term kOfSquaredDistance[] = {Term::kSquaredDistance};
-inline constexpr Term kOfSkew[] = {Term::kX, Term::kXX, Term::kXXX};
-inline constexpr Term kOfKurtosis[] = {Term::kX, Term::kXX, Term::kXXX, Term::kXXXX};
+inline constexpr SumTerm kOfDot[] = {SumTerm::kXY};
+inline constexpr SumTerm kOfWeightedMean[] = {SumTerm::kY, SumTerm::kXY};
+inline constexpr SumTerm kOfWeightedVar[] = {SumTerm::kY, SumTerm::kXY, SumTerm::kXXY};
+inline constexpr SumTerm kOfCov[] = {SumTerm::kX, SumTerm::kY, SumTerm::kXY};
+inline constexpr SumTerm kOfLine[] = {SumTerm::kX, SumTerm::kY, SumTerm::kXY, SumTerm::kXX};
+inline constexpr SumTerm kOfCorr[] = {SumTerm::kX, SumTerm::kY, SumTerm::kXY, SumTerm::kXX, SumTerm::kYY};
+inline constexpr SumTerm kOfCosine[] = {SumTerm::kXY, SumTerm::kXX, SumTerm::kYY};
+inline constexpr SumTerm kOfDistance[] = {SumTerm::kDistance};
+inline constexpr SumTerm kOfSquaredDistance[] = {SumTerm::kSquaredDistance};
+inline constexpr SumTerm kOfSkew[] = {SumTerm::kX, SumTerm::kXX, SumTerm::kXXX};
+inline constexpr SumTerm kOfKurtosis[] = {SumTerm::kX, SumTerm::kXX, SumTerm::kXXX, SumTerm::kXXXX};
 
 struct OpTerms {
   Op op;
-  std::span<const Term> terms;
+  std::span<const SumTerm> terms;
 };
 inline constexpr OpTerms kOpTerms[] = {
     {Op::kDot, kOfDot},
@@ -116,7 +117,7 @@ inline constexpr OpTerms kOpTerms[] = {
 };
 
 // None, if the op is not answered by such sums.
-constexpr std::span<const Term> TermsOf(Op op) {
+constexpr std::span<const SumTerm> TermsOf(Op op) {
   for (const OpTerms& row : kOpTerms) {
     if (row.op == op) return row.terms;
   }
@@ -135,14 +136,14 @@ inline constexpr std::size_t kTermCounts = 4;
 // The integers that have the sums of some terms of elements x, and y, of these dtypes: of so many words each, in two's
 // complement, with room for 2^60 elements.
 struct TermWords {
-  std::span<const Term> terms;
+  std::span<const SumTerm> terms;
   Magnitudes x, y;
   int words = 0;
 
-  constexpr TermWords(std::span<const Term> terms, DType dtype, DType other)
+  constexpr TermWords(std::span<const SumTerm> terms, DType dtype, DType other)
       : terms(terms), x(MagnitudesOf(dtype)), y(MagnitudesOf(other)) {
     constexpr int kCountAndSign = 64;
-    for (const Term term : terms) {
+    for (const SumTerm term : terms) {
       const Magnitudes each = MagnitudesOf(term, x, y);
       words = std::max(words, (each.top - each.unit + kCountAndSign + 63) / 64);
     }
@@ -150,7 +151,7 @@ struct TermWords {
 
   constexpr std::size_t integers() const { return kTermCounts + terms.size(); }
   // The unit of a sum is 2^low.
-  constexpr int low(Term term) const { return MagnitudesOf(term, x, y).unit; }
+  constexpr int low(SumTerm term) const { return MagnitudesOf(term, x, y).unit; }
 };
 
 }  // namespace reduced

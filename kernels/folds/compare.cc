@@ -103,9 +103,9 @@ class CompareFold final : public DistributionFold {
     }
     store(static_cast<double>(different_bits_));
     const std::int64_t pairs = sums_.count(TermCount::kElements);
-    store(pairs == 0
-              ? kNoFigure
-              : sums_.special().value_or(RoundedRootOfQuotient(sums_.sum(Term::kSquaredDistance), Scaled::Of(pairs))));
+    store(pairs == 0 ? kNoFigure
+                     : sums_.special().value_or(
+                           RoundedRootOfQuotient(sums_.sum(SumTerm::kSquaredDistance), Scaled::Of(pairs))));
     return absl::OkStatus();
   }
 

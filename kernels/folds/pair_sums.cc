@@ -27,14 +27,14 @@ struct Sums {
   const TermSums& terms;
   std::int64_t ddof;
 
-  Scaled operator()(Term term) const { return terms.sum(term); }
+  Scaled operator()(SumTerm term) const { return terms.sum(term); }
   Scaled n() const { return Scaled::Of(terms.count(TermCount::kElements)); }
   Scaled minus_ddof(const Scaled& count) const { return count - Scaled::Of(ddof); }
 };
 
 // n sum(a b) - sum(a) sum(b): n^2 times a variance or covariance.
-Scaled Spread(const Sums& s, Term a, Term b, Term product) { return s.n() * s(product) - s(a) * s(b); }
-Scaled SpreadOfX(const Sums& s) { return Spread(s, Term::kX, Term::kX, Term::kXX); }
+Scaled Spread(const Sums& s, SumTerm a, SumTerm b, SumTerm product) { return s.n() * s(product) - s(a) * s(b); }
+Scaled SpreadOfX(const Sums& s) { return Spread(s, SumTerm::kX, SumTerm::kX, SumTerm::kXX); }
 
 double Ratio(const Scaled& a, const Scaled& b) { return b.sign() == 0 ? kUndefined : RoundedQuotient(a, b); }
 // a over the root of b, which is not negative if the sums are those of elements.
@@ -42,14 +42,14 @@ double OverRoot(const Scaled& a, const Scaled& b) {
   return b.sign() <= 0 ? kUndefined : a.sign() * RoundedRootOfQuotient(a * a, b);
 }
 
-double SumAnswer(const Sums& s) { return Rounded(s(Term::kXY)); }
-double MeanAnswer(const Sums& s) { return Ratio(s(Term::kXY), s(Term::kY)); }
+double SumAnswer(const Sums& s) { return Rounded(s(SumTerm::kXY)); }
+double MeanAnswer(const Sums& s) { return Ratio(s(SumTerm::kXY), s(SumTerm::kY)); }
 
 // sum(w (x - mean)^2) / (sum(w) - ddof), as a / b. False: there is none.
 bool WeightedVariance(const Sums& s, Scaled* a, Scaled* b) {
-  const Scaled weights = s(Term::kY), left = s.minus_ddof(weights);
+  const Scaled weights = s(SumTerm::kY), left = s.minus_ddof(weights);
   if (weights.sign() <= 0 || left.sign() <= 0) return false;
-  *a = weights * s(Term::kXXY) - s(Term::kXY) * s(Term::kXY);
+  *a = weights * s(SumTerm::kXXY) - s(SumTerm::kXY) * s(SumTerm::kXY);
   *b = weights * left;
   return true;
 }
@@ -64,35 +64,36 @@ double WeightedStdAnswer(const Sums& s) {
 
 double CovAnswer(const Sums& s) {
   const Scaled left = s.minus_ddof(s.n());
-  return left.sign() <= 0 ? kUndefined : RoundedQuotient(Spread(s, Term::kX, Term::kY, Term::kXY), s.n() * left);
+  return left.sign() <= 0 ? kUndefined
+                          : RoundedQuotient(Spread(s, SumTerm::kX, SumTerm::kY, SumTerm::kXY), s.n() * left);
 }
 double CorrAnswer(const Sums& s) {
-  const Scaled of_x = SpreadOfX(s), of_y = Spread(s, Term::kY, Term::kY, Term::kYY);
+  const Scaled of_x = SpreadOfX(s), of_y = Spread(s, SumTerm::kY, SumTerm::kY, SumTerm::kYY);
   if (of_x.sign() <= 0 || of_y.sign() <= 0) return kUndefined;
-  return OverRoot(Spread(s, Term::kX, Term::kY, Term::kXY), of_x * of_y);
+  return OverRoot(Spread(s, SumTerm::kX, SumTerm::kY, SumTerm::kXY), of_x * of_y);
 }
-double SlopeAnswer(const Sums& s) { return Ratio(Spread(s, Term::kX, Term::kY, Term::kXY), SpreadOfX(s)); }
+double SlopeAnswer(const Sums& s) { return Ratio(Spread(s, SumTerm::kX, SumTerm::kY, SumTerm::kXY), SpreadOfX(s)); }
 double InterceptAnswer(const Sums& s) {
-  return Ratio(s(Term::kY) * s(Term::kXX) - s(Term::kX) * s(Term::kXY), SpreadOfX(s));
+  return Ratio(s(SumTerm::kY) * s(SumTerm::kXX) - s(SumTerm::kX) * s(SumTerm::kXY), SpreadOfX(s));
 }
 double CosineAnswer(const Sums& s) {
-  const Scaled of_x = s(Term::kXX), of_y = s(Term::kYY);
+  const Scaled of_x = s(SumTerm::kXX), of_y = s(SumTerm::kYY);
   if (of_x.sign() <= 0 || of_y.sign() <= 0) return kUndefined;
-  return OverRoot(s(Term::kXY), of_x * of_y);
+  return OverRoot(s(SumTerm::kXY), of_x * of_y);
 }
-double DistanceL1Answer(const Sums& s) { return Rounded(s(Term::kDistance)); }
-double DistanceL2Answer(const Sums& s) { return RoundedRootOfQuotient(s(Term::kSquaredDistance), Scaled::Of(1)); }
+double DistanceL1Answer(const Sums& s) { return Rounded(s(SumTerm::kDistance)); }
+double DistanceL2Answer(const Sums& s) { return RoundedRootOfQuotient(s(SumTerm::kSquaredDistance), Scaled::Of(1)); }
 
 // With central moments times powers of n, of which quotients have none.
 double SkewAnswer(const Sums& s) {
-  const Scaled n = s.n(), x = s(Term::kX), spread = SpreadOfX(s);
-  const Scaled third = n * n * s(Term::kXXX) - Scaled::Of(3) * n * x * s(Term::kXX) + Scaled::Of(2) * x * x * x;
+  const Scaled n = s.n(), x = s(SumTerm::kX), spread = SpreadOfX(s);
+  const Scaled third = n * n * s(SumTerm::kXXX) - Scaled::Of(3) * n * x * s(SumTerm::kXX) + Scaled::Of(2) * x * x * x;
   return OverRoot(third, spread * spread * spread);
 }
 double KurtosisAnswer(const Sums& s) {
-  const Scaled n = s.n(), x = s(Term::kX), spread = SpreadOfX(s);
-  const Scaled fourth = n * n * n * s(Term::kXXXX) - Scaled::Of(4) * n * n * x * s(Term::kXXX) +
-                        Scaled::Of(6) * n * x * x * s(Term::kXX) - Scaled::Of(3) * x * x * x * x;
+  const Scaled n = s.n(), x = s(SumTerm::kX), spread = SpreadOfX(s);
+  const Scaled fourth = n * n * n * s(SumTerm::kXXXX) - Scaled::Of(4) * n * n * x * s(SumTerm::kXXX) +
+                        Scaled::Of(6) * n * x * x * s(SumTerm::kXX) - Scaled::Of(3) * x * x * x * x;
   const Scaled square = spread * spread;
   return Ratio(fourth - Scaled::Of(3) * square, square);
 }
@@ -145,7 +146,7 @@ class TermSumsFold final : public DistributionFold {
     if (const std::optional<double> special = sums_.special(); special.has_value()) {
       answer = *special;  // of a sum; a mean has the sign of the weights, too
       if (call_.op == Op::kWeightedMean) {
-        const int sign = sums_.sum(Term::kY).sign();
+        const int sign = sums_.sum(SumTerm::kY).sign();
         answer = sign == 0 ? kUndefined : *special * sign;
       }
     }
@@ -161,7 +162,7 @@ class TermSumsFold final : public DistributionFold {
 
  private:
   absl::Status FinishInteger(std::byte* answers) const {
-    const Scaled sum = sums_.sum(Term::kXY);
+    const Scaled sum = sums_.sum(SumTerm::kXY);
     const Natural magnitude = sum.magnitude.ShiftedLeft(sum.exponent);
     ExactInteger exact{.negative = sum.negative, .beyond = magnitude.bits() > 128};
     exact.magnitude = static_cast<UInt128>(magnitude.Bits(64, 64)) << 64 | magnitude.Bits(0, 64);

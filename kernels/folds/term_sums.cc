@@ -71,39 +71,40 @@ void AddProduct(std::initializer_list<Parts> factors, bool negated, int shift, i
 
 // Adds a term of each pair, whatever it is.
 template <class Value>
-void AddEach(Term term, const Value* x, const Value* y, std::int64_t count, int low, std::span<std::uint64_t> words) {
+void AddEach(SumTerm term, const Value* x, const Value* y, std::int64_t count, int low,
+             std::span<std::uint64_t> words) {
   for (std::int64_t i = 0; i < count; ++i) {
     const Parts a = PartsOf(x[i]), b = PartsOf(y[i]);
     switch (term) {
-      case Term::kX:
+      case SumTerm::kX:
         AddProduct({a}, false, 0, low, words);
         break;
-      case Term::kY:
+      case SumTerm::kY:
         AddProduct({b}, false, 0, low, words);
         break;
-      case Term::kXX:
+      case SumTerm::kXX:
         AddProduct({a, a}, false, 0, low, words);
         break;
-      case Term::kXY:
+      case SumTerm::kXY:
         AddProduct({a, b}, false, 0, low, words);
         break;
-      case Term::kYY:
+      case SumTerm::kYY:
         AddProduct({b, b}, false, 0, low, words);
         break;
-      case Term::kXXY:
+      case SumTerm::kXXY:
         AddProduct({a, a, b}, false, 0, low, words);
         break;
-      case Term::kXXX:
+      case SumTerm::kXXX:
         AddProduct({a, a, a}, false, 0, low, words);
         break;
-      case Term::kXXXX:
+      case SumTerm::kXXXX:
         AddProduct({a, a, a, a}, false, 0, low, words);
         break;
-      case Term::kDistance:
+      case SumTerm::kDistance:
         AddProduct({a}, x[i] < y[i], 0, low, words);
         AddProduct({b}, !(x[i] < y[i]), 0, low, words);
         break;
-      case Term::kSquaredDistance:
+      case SumTerm::kSquaredDistance:
         AddProduct({a, a}, false, 0, low, words);
         AddProduct({b, b}, false, 0, low, words);
         AddProduct({a, b}, true, 1, low, words);
@@ -127,11 +128,11 @@ class Halves {
 
   // Adds the sum of the integers, and of their products with others.
   void AddTo(std::span<std::uint64_t> words) const {
-    for (int i = 0; i < 2; ++i) Add(Term::kX, Tile(i, *this, i), i * kBits, words);
+    for (int i = 0; i < 2; ++i) Add(SumTerm::kX, Tile(i, *this, i), i * kBits, words);
   }
   void AddProductsTo(const Halves& other, std::span<std::uint64_t> words) const {
     for (int i = 0; i < 2; ++i) {
-      for (int j = 0; j < 2; ++j) Add(Term::kXY, Tile(i, other, j), (i + j) * kBits, words);
+      for (int j = 0; j < 2; ++j) Add(SumTerm::kXY, Tile(i, other, j), (i + j) * kBits, words);
     }
   }
 
@@ -141,7 +142,7 @@ class Halves {
   TermTile Tile(int i, const Halves& other, int j) const {
     return {.x = half_[i], .y = other.half_[j], .count = count_, .of_x = of_[i], .of_y = other.of_[j]};
   }
-  static void Add(Term term, const TermTile& tile, int shift, std::span<std::uint64_t> words) {
+  static void Add(SumTerm term, const TermTile& tile, int shift, std::span<std::uint64_t> words) {
     if (TermTileFoldsHere().of[static_cast<std::size_t>(term)](tile, -shift, words)) return;
     AddEach(term, tile.x, tile.y, tile.count, -shift, words);
   }
@@ -159,7 +160,7 @@ TermSums::TermSums(const OpCall& call, const ReduceSpec& spec)
       layout_(TermsOf(call.op), dtype_, other_),
       infinite_(call.op == Op::kDot || call.op == Op::kWeightedSum ? Infinite::kProduct
                 : call.op == Op::kWeightedMean                     ? Infinite::kWeights
-                : layout_.terms.front() == Term::kDistance || layout_.terms.front() == Term::kSquaredDistance
+                : layout_.terms.front() == SumTerm::kDistance || layout_.terms.front() == SumTerm::kSquaredDistance
                     ? Infinite::kDistance
                     : Infinite::kUndefined),
       omits_nans_(spec.nan_policy == NanPolicy::kOmit),
@@ -205,7 +206,7 @@ void TermSums::AddTile(const void* elements, const void* others, std::int64_t co
 void TermSums::Add(const TermTile& tile) {
   AddCount(TermCount::kElements, tile.count);
   for (std::size_t i = 0; i < layout_.terms.size(); ++i) {
-    const Term term = layout_.terms[i];
+    const SumTerm term = layout_.terms[i];
     const int low = layout_.low(term);
     if (TermTileFoldsHere().of[static_cast<std::size_t>(term)](tile, low, words(i))) continue;
     AddEach(term, tile.x, tile.y, tile.count, low, words(i));
@@ -220,28 +221,28 @@ void TermSums::AddIntegers(const void* elements, const void* others, std::int64_
   if (others != nullptr) LoadIntegers(other_, others, count, y);
   const Halves of_x(x, count), of_y(y, count);
   for (std::size_t i = 0; i < layout_.terms.size(); ++i) {
-    switch (const Term term = layout_.terms[i]; term) {
-      case Term::kX:
+    switch (const SumTerm term = layout_.terms[i]; term) {
+      case SumTerm::kX:
         of_x.AddTo(words(i));
         break;
-      case Term::kY:
+      case SumTerm::kY:
         of_y.AddTo(words(i));
         break;
-      case Term::kXX:
+      case SumTerm::kXX:
         of_x.AddProductsTo(of_x, words(i));
         break;
-      case Term::kXY:
+      case SumTerm::kXY:
         of_x.AddProductsTo(of_y, words(i));
         break;
-      case Term::kYY:
+      case SumTerm::kYY:
         of_y.AddProductsTo(of_y, words(i));
         break;
-      case Term::kDistance:
-      case Term::kSquaredDistance: {
+      case SumTerm::kDistance:
+      case SumTerm::kSquaredDistance: {
         Int128 distances[kTermTileElements];
         for (std::int64_t k = 0; k < count; ++k) distances[k] = x[k] < y[k] ? y[k] - x[k] : x[k] - y[k];
         const Halves of_distance(distances, count);
-        if (term == Term::kDistance) {
+        if (term == SumTerm::kDistance) {
           of_distance.AddTo(words(i));
         } else {
           of_distance.AddProductsTo(of_distance, words(i));
@@ -285,7 +286,7 @@ void TermSums::Merge(const TermSums& other) {
   }
 }
 
-void TermSums::AddDigits(Term term, int factor, std::span<const unsigned long long> digits, int unit) {
+void TermSums::AddDigits(SumTerm term, int factor, std::span<const unsigned long long> digits, int unit) {
   const auto number = static_cast<std::size_t>(std::ranges::find(layout_.terms, term) - layout_.terms.begin());
   for (std::size_t i = 0; i < digits.size(); ++i) {
     if (digits[i] == 0) continue;
@@ -336,7 +337,7 @@ std::optional<double> TermSums::special() const {
   return std::nullopt;
 }
 
-Scaled TermSums::sum(Term term) const {
+Scaled TermSums::sum(SumTerm term) const {
   const auto number = static_cast<std::size_t>(std::ranges::find(layout_.terms, term) - layout_.terms.begin());
   const auto size = static_cast<std::size_t>(layout_.words);
   return Scaled::Of(std::span(words_).subspan(number * size, size), layout_.low(term));

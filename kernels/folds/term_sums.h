@@ -34,7 +34,7 @@ class TermSums {
   // Adds so many pairs or elements, and `factor` times the sum of a term as a device has added it up: digits of 32 bits
   // and a sign, the first of which are of units 2^unit.
   void AddCount(TermCount which, std::int64_t count) { counts_[static_cast<std::size_t>(which)] += count; }
-  void AddDigits(Term term, int factor, std::span<const unsigned long long> digits, int unit);
+  void AddDigits(SumTerm term, int factor, std::span<const unsigned long long> digits, int unit);
 
   // The entries of a state, by EntriesRule::kIntegers. INVALID_ARGUMENT: there are no such integers.
   void Save(Entries* to) const;
@@ -44,7 +44,7 @@ class TermSums {
   // What infinities and NaNs make of a sum of such terms; absent, if there are none.
   std::optional<double> special() const;
   // The sum of one of the op's terms.
-  Scaled sum(Term term) const;
+  Scaled sum(SumTerm term) const;
 
  private:
   // What a pair with an infinite element does to the answer.

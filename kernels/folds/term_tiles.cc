@@ -62,7 +62,7 @@ bool LoadTerms(const void* elements, std::int64_t count, const Magnitudes& of_dt
   return TermMagnitudesOf(largest, smallest, of_dtype, found) && doubles;
 }
 
-template <Term kTerm>
+template <SumTerm kTerm>
 bool FoldTerm(const TermTile&, int, std::span<std::uint64_t>) {
   return false;
 }
@@ -316,10 +316,11 @@ void AddTermsBy(const TermTile& tile, const double* x, const double* y, const Ma
   add(tile, x, y, of.unit, low, words);
 }
 
-template <Term kTerm>
+template <SumTerm kTerm>
 bool FoldTerm(const TermTile& tile, int low, std::span<std::uint64_t> words) {
-  constexpr bool kOfX = kTerm == Term::kX || kTerm == Term::kXX || kTerm == Term::kXXX || kTerm == Term::kXXXX;
-  constexpr bool kOfY = kTerm == Term::kY || kTerm == Term::kYY;
+  constexpr bool kOfX =
+      kTerm == SumTerm::kX || kTerm == SumTerm::kXX || kTerm == SumTerm::kXXX || kTerm == SumTerm::kXXXX;
+  constexpr bool kOfY = kTerm == SumTerm::kY || kTerm == SumTerm::kYY;
   const double* const first = kOfY ? tile.y : tile.x;
   const double* const second = kOfX ? tile.x : tile.y;
   const Magnitudes& of_first = kOfY ? tile.of_y : tile.of_x;
@@ -333,27 +334,27 @@ bool FoldTerm(const TermTile& tile, int low, std::span<std::uint64_t> words) {
     AddTermsBy<Doubles>(tile, first, second, of, low, words);
     return true;
   };
-  if constexpr (kTerm == Term::kX || kTerm == Term::kY) return add(std::type_identity<ElementDoubles>());
-  constexpr bool kProduct = kTerm == Term::kXX || kTerm == Term::kXY || kTerm == Term::kYY;
+  if constexpr (kTerm == SumTerm::kX || kTerm == SumTerm::kY) return add(std::type_identity<ElementDoubles>());
+  constexpr bool kProduct = kTerm == SumTerm::kXX || kTerm == SumTerm::kXY || kTerm == SumTerm::kYY;
   if constexpr (kProduct) {
     if (of_first.digits + of_second.digits <= kDigits) return add(std::type_identity<ProductDoubles<true> >());
   }
-  if constexpr (kTerm == Term::kDistance) {
+  if constexpr (kTerm == SumTerm::kDistance) {
     return of.top - of.unit <= kDigits ? add(std::type_identity<DistanceDoubles<true> >())
                                        : add(std::type_identity<DistanceDoubles<false> >());
   }
 #if HWY_NATIVE_FMA  // Products before they are rounded take an instruction of their own.
   if constexpr (kProduct) return add(std::type_identity<ProductDoubles<false> >());
-  if constexpr (kTerm == Term::kSquaredDistance) {
+  if constexpr (kTerm == SumTerm::kSquaredDistance) {
     return of.top - of.unit <= 2 * kDigits ? add(std::type_identity<SquaredDistanceDoubles<true> >())
                                            : add(std::type_identity<SquaredDistanceDoubles<false> >());
   }
-  if (far(MagnitudesOf(Term::kXX, tile.of_x, tile.of_y))) return false;
+  if (far(MagnitudesOf(SumTerm::kXX, tile.of_x, tile.of_y))) return false;
   [[maybe_unused]] const bool exact = 2 * of_first.digits <= kDigits;
-  if constexpr (kTerm == Term::kXXY || kTerm == Term::kXXX) {
+  if constexpr (kTerm == SumTerm::kXXY || kTerm == SumTerm::kXXX) {
     return exact ? add(std::type_identity<TripleDoubles<true> >()) : add(std::type_identity<TripleDoubles<false> >());
   }
-  if constexpr (kTerm == Term::kXXXX) {
+  if constexpr (kTerm == SumTerm::kXXXX) {
     return exact ? add(std::type_identity<FourthPowerDoubles<true> >())
                  : add(std::type_identity<FourthPowerDoubles<false> >());
   }
@@ -364,8 +365,8 @@ bool FoldTerm(const TermTile& tile, int low, std::span<std::uint64_t> words) {
 #endif  // HWY_TARGET == HWY_SCALAR
 
 template <std::size_t... kTerm>
-constexpr std::array<FoldTermTile, kTerms> TermFoldsFor(std::index_sequence<kTerm...>) {
-  return {&FoldTerm<static_cast<Term>(kTerm)>...};
+constexpr std::array<FoldTermTile, kSumTerms> TermFoldsFor(std::index_sequence<kTerm...>) {
+  return {&FoldTerm<static_cast<SumTerm>(kTerm)>...};
 }
 
 const TermTileFolds* TermFolds() {
@@ -373,7 +374,7 @@ const TermTileFolds* TermFolds() {
 #define REDUCED_X(enumerator, number, name, type) &LoadTerms<type>,
       .load = {REDUCED_DTYPES(REDUCED_X)},
 #undef REDUCED_X
-      .of = TermFoldsFor(std::make_index_sequence<kTerms>())};
+      .of = TermFoldsFor(std::make_index_sequence<kSumTerms>())};
   return &kFolds;
 }
 

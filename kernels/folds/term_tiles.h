@@ -44,7 +44,7 @@ using FoldTermTile = bool (*)(const TermTile& tile, int low, std::span<std::uint
 
 struct TermTileFolds {
   std::array<LoadTermTile, std::size(kDTypes)> load;  // by dtype, from the first one on
-  std::array<FoldTermTile, kTerms> of;                // by Term
+  std::array<FoldTermTile, kSumTerms> of;             // by SumTerm
 };
 
 // The best of those that were built and this machine can run.

@@ -62,7 +62,7 @@ void AddToDigits(double a, double b, bool negate, int unit, unsigned long long* 
 
 }  // namespace
 
-bool HasPairKernel(std::span<const Term> terms) {
+bool HasPairKernel(std::span<const SumTerm> terms) {
   constexpr Op kOps[] = {Op::kDot, Op::kWeightedMean, Op::kCorr, Op::kCosine, Op::kDistanceL1};
   return std::ranges::any_of(kOps, [&](Op op) { return std::ranges::equal(terms, TermsOf(op)); });
 }
@@ -79,16 +79,16 @@ cudaError_t LaunchPairSums(const PairSumsLaunch& launch) {
           ++launch.out->infinities;
         } else {
           for (std::size_t t = 0; t < launch.terms.size(); ++t) {
-            const Term term = launch.terms[t];
+            const SumTerm term = launch.terms[t];
             const auto add = [&](double a, double b, bool negate = false) {
               AddToDigits(a, b, negate, PairUnit(term), launch.out->digit[t]);
             };
-            if (term == Term::kX) add(x, 1);
-            if (term == Term::kY) add(y, 1);
-            if (term == Term::kXX) add(x, x);
-            if (term == Term::kXY) add(x, y);
-            if (term == Term::kYY) add(y, y);
-            if (term == Term::kDistance) add(x, 1, x < y), add(y, 1, x >= y);
+            if (term == SumTerm::kX) add(x, 1);
+            if (term == SumTerm::kY) add(y, 1);
+            if (term == SumTerm::kXX) add(x, x);
+            if (term == SumTerm::kXY) add(x, y);
+            if (term == SumTerm::kYY) add(y, y);
+            if (term == SumTerm::kDistance) add(x, 1, x < y), add(y, 1, x >= y);
           }
         }
       }
