@@ -3,7 +3,7 @@
 //
 // By key the elements are sorted by their groups first. Of 1 GiB of f32 by 1,000 keys that is most of what is to be
 // expected: the keys are checked (2 plain reads), CUB sorts by 10 bits in two passes (9), and the groups, which do not
-// fit in shared memory, are read for each of three digits and once more where two neighbours differ (3 to 4).
+// fit in shared memory, are read for each of two digits and once more for the last few keys (3).
 #include "kernels/cuda/quantiles.h"
 
 #include <algorithm>
