@@ -120,6 +120,10 @@ absl::Status ToProto(const std::vector<std::string>& ops, const ReduceOptions& o
   return absl::OkStatus();
 }
 
+std::vector<std::string> NamesFor(const v1::ReduceRequest& request, const std::vector<std::string>& ops) {
+  return request.calls().empty() ? std::vector<std::string>() : ops;
+}
+
 absl::Status SetElements(const ArrayView& array, std::int64_t bytes, v1::ReduceRequest* request) {
   std::string& elements = *request->mutable_inline_data();
   try {
@@ -310,6 +314,21 @@ absl::StatusOr<Reply> ToReply(absl::string_view server, const Asked& asked, v1::
               FromProto(*from.mutable_arrays(i)), &*to);
   }
   return to;
+}
+
+ArrayReply ToArrayReply(Reply rest, absl::Span<const std::string> names, v1::ReduceResponse& response) {
+  ArrayReply reply{.via = std::move(rest.via),
+                   .count = rest.count,
+                   .execution = std::move(rest.execution),
+                   .timing = rest.timing,
+                   .attempts = rest.attempts};
+  for (v1::ArrayResult& result : *response.mutable_arrays()) {
+    reply.results.push_back(FromProto(result));
+    reply.results.back().op = names[reply.results.size() - 1];
+  }
+  if (response.has_keys()) reply.keys = FromProto(*response.mutable_keys());
+  if (response.has_arrays_state()) reply.state = response.arrays_state().SerializeAsString();
+  return reply;
 }
 
 absl::StatusOr<Reply> ToReply(absl::string_view server, const Asked& asked, absl::StatusOr<v1::ReduceResponse> response,

@@ -41,6 +41,9 @@ absl::Status ToProto(const RemoteArray& array, To* to) {
 // wanted.
 absl::Status ToProto(const std::vector<std::string>& ops, const ReduceOptions& options, v1::ReduceRequest* request);
 
+// What names the ops of a reply: how the caller wrote those of such a request, if they have parameters; else none.
+std::vector<std::string> NamesFor(const v1::ReduceRequest& request, const std::vector<std::string>& ops);
+
 // Copies the elements, of so many bytes, to the request. RESOURCE_EXHAUSTED: there is no memory. Errors of the array's
 // reader.
 absl::Status SetElements(const ArrayView& array, std::int64_t bytes, v1::ReduceRequest* request);
@@ -72,6 +75,10 @@ absl::StatusOr<Reply> ToReply(absl::string_view server, const Asked& asked, v1::
                               absl::string_view via, absl::Span<const std::string> names = {});
 absl::StatusOr<Reply> ToReply(absl::string_view server, const Asked& asked, absl::StatusOr<v1::ReduceResponse> response,
                               absl::string_view via, absl::Span<const std::string> names = {});
+
+// The answer to a partition: the arrays of `response`, whose elements this takes, and `rest`, which is the same
+// response as ToReply gives it. `names`: of the ops.
+ArrayReply ToArrayReply(Reply rest, absl::Span<const std::string> names, v1::ReduceResponse& response);
 
 }  // namespace reduced::client
 

@@ -17,6 +17,7 @@
 #include "absl/time/time.h"
 #include "client/lib/call.h"
 #include "client/lib/connection.h"
+#include "client/lib/convert.h"
 #include "client/lib/region_connection.h"
 #include "client/lib/ring_session.h"
 #include "client/lib/session.h"
@@ -137,6 +138,27 @@ Call Session::ReduceAsync(const RemoteArray& array, const std::vector<std::strin
                           Client::Done done) {
   if (ring_ != nullptr) return ring_->ReduceAsync(array, ops, options, std::move(done));
   return state_->ReduceAsync(state_->Ask(array, ops, options), options, std::move(done));
+}
+
+template <class Array>
+absl::StatusOr<ArrayReply> Session::ReduceToArrays(const Array& array, const std::vector<std::string>& ops,
+                                                   const PartitionOptions& partition, const ReduceOptions& options) {
+  v1::ReduceResponse response;
+  absl::StatusOr<Reply> reply = ring_ != nullptr
+                                    ? ring_->Reduce(array, ops, options, &partition, &response)
+                                    : state_->Reduce(state_->Ask(array, ops, options, &partition), options, &response);
+  if (!reply.ok()) return reply.status();
+  return ToArrayReply(*std::move(reply), ops, response);
+}
+
+absl::StatusOr<ArrayReply> Session::ReduceArray(const ArrayView& array, const std::vector<std::string>& ops,
+                                                const PartitionOptions& partition, const ReduceOptions& options) {
+  return ReduceToArrays(array, ops, partition, options);
+}
+
+absl::StatusOr<ArrayReply> Session::ReduceArray(const RemoteArray& array, const std::vector<std::string>& ops,
+                                                const PartitionOptions& partition, const ReduceOptions& options) {
+  return ReduceToArrays(array, ops, partition, options);
 }
 
 }  // namespace reduced::client

@@ -37,10 +37,6 @@ struct Plan {
   std::vector<std::string> names{};  // of the ops, if they have parameters
 };
 
-void SetNames(const std::vector<std::string>& ops, Plan* plan) {
-  if (!plan->request.calls().empty()) plan->names = ops;
-}
-
 absl::StatusOr<Plan> MakePlan(const ArrayView& array, const std::vector<std::string>& ops, const ReduceOptions& options,
                               const Connection& connection) {
   Plan plan{.backend = connection.parts.front()};
@@ -48,7 +44,7 @@ absl::StatusOr<Plan> MakePlan(const ArrayView& array, const std::vector<std::str
   status.Update(ToProto(array, plan.request.mutable_array()));
   status.Update(ToProto(ops, options, &plan.request));
   if (!status.ok()) return status;
-  SetNames(ops, &plan);
+  plan.names = NamesFor(plan.request, ops);
   plan.bytes = *ArrayBytes(array.dtype, array.shape);
   const absl::StatusOr<absl::string_view> via = ChooseVia(options.via, plan.bytes);
   if (!via.ok()) return via.status();
@@ -63,7 +59,7 @@ absl::StatusOr<Plan> MakePlan(const RemoteArray& array, const std::vector<std::s
   status.Update(ToProto(array, &plan.request));
   status.Update(ToProto(ops, options, &plan.request));
   if (!status.ok()) return status;
-  SetNames(ops, &plan);
+  plan.names = NamesFor(plan.request, ops);
   return plan;
 }
 

@@ -64,23 +64,15 @@ absl::StatusOr<ArrayReply> CallReduce(const Connection& connection, const Reduce
                                       const v1::ReduceRequest& request, const std::vector<std::string>& ops,
                                       absl::string_view via) {
   v1::ReduceResponse response;
-  ArrayReply reply{.via = std::string(via)};
+  int attempts = 1;
   const absl::Status status =
       CallAgainAndWait(connection, connection.home, options.timeout, &v1::Reduction::Stub::PrepareAsyncReduce, request,
-                       &response, options.interrupted, &reply.attempts);
+                       &response, options.interrupted, &attempts);
   if (!status.ok()) return status;
   absl::StatusOr<Reply> rest = ToReplyWithoutArrays(connection.options.server, Asked(request), response, via);
   if (!rest.ok()) return rest.status();
-  for (v1::ArrayResult& result : *response.mutable_arrays()) {
-    reply.results.push_back(FromProto(result));
-    reply.results.back().op = ops[reply.results.size() - 1];
-  }
-  if (response.has_keys()) reply.keys = FromProto(*response.mutable_keys());
-  if (response.has_arrays_state()) reply.state = response.arrays_state().SerializeAsString();
-  reply.count = rest->count;
-  reply.execution = std::move(rest->execution);
-  reply.timing = rest->timing;
-  return reply;
+  rest->attempts = attempts;
+  return ToArrayReply(*std::move(rest), ops, response);
 }
 
 }  // namespace

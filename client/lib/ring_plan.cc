@@ -1,8 +1,13 @@
 #include "client/lib/ring_plan.h"
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -10,6 +15,7 @@
 #include "client/lib/call.h"
 #include "client/lib/convert.h"
 #include "client/lib/via.h"
+#include "kernels/algebra/op_call.h"
 #include "proto/ring/codec.h"
 
 namespace reduced::client {
@@ -35,18 +41,102 @@ bool Same(const RemoteArray& a, const RemoteArray& b) {
   return a.id() == b.id() && a.token() == b.token() && a.offset() == b.offset() && Same(a.elements(), b.elements());
 }
 
-absl::StatusOr<Question> Complete(RingQuestion question) {
+// A request of this size or more has no room in any arena, and goes in a message of the session.
+constexpr std::uint64_t kNoRoom = std::uint64_t{1} << 62;
+// Of a message in the arena, which the server parses between the requests of other rings.
+constexpr std::uint64_t kMostMessageBytes = std::uint64_t{64} << 10;
+
+// How many elements an array beside the one that is reduced has; absent: only the server knows.
+std::optional<std::int64_t> CountOf(const v1::SideArray& side) {
+  if (!side.has_array()) return std::nullopt;
+  std::int64_t count = 1;
+  for (const std::int64_t size : side.array().shape()) {
+    if (__builtin_mul_overflow(count, size, &count)) return std::nullopt;
+  }
+  return count;
+}
+
+// At most how many outputs a partition has; absent: only the server knows.
+std::optional<std::int64_t> MostOutputs(const v1::ReduceRequest& request) {
+  const auto& shape = request.array().shape();
+  std::vector<bool> reduced(static_cast<std::size_t>(shape.size()), request.has_where() && !request.has_axes());
+  std::optional<std::int64_t> outputs = 1;
+  if (request.has_segments()) {
+    const v1::Segments& segments = request.segments();
+    outputs = CountOf(segments.has_lengths() ? segments.lengths() : segments.offsets());
+  } else if (request.has_keys()) {
+    outputs = request.keys().groups() > 0 ? request.keys().groups() : CountOf(request.keys().keys());
+  }
+  if (request.has_segments() || request.has_keys()) {
+    reduced.assign(reduced.size(), false);
+    if (!reduced.empty()) reduced[0] = true;
+  } else if (!request.has_array()) {
+    return request.has_axes() ? std::nullopt : outputs;
+  }
+  for (const int axis : request.axes().axis()) {
+    const std::int64_t at = axis < 0 ? axis + std::ssize(reduced) : axis;
+    if (at >= 0 && at < std::ssize(reduced)) reduced[static_cast<std::size_t>(at)] = true;
+  }
+  // By keys and of segments a resident array may have further dimensions, which are not known here.
+  if (!outputs.has_value() || !request.has_array()) return std::nullopt;
+  for (std::size_t i = 0; i < reduced.size(); ++i) {
+    const std::int64_t size = reduced[i] ? 1 : shape[static_cast<int>(i)];
+    if (__builtin_mul_overflow(*outputs, size, &*outputs)) return std::nullopt;
+  }
+  return outputs;
+}
+
+// Room for the response to a request that does not fit the fixed form.
+std::uint64_t ReplyBytes(const RingQuestion& question) {
+  constexpr std::int64_t kBytes = 8192;      // with the state of a whole array
+  constexpr std::int64_t kBytesPerOp = 320;  // a result, or why there is none
+  constexpr std::int64_t kDimensionBytes = 10, kElementBytes = 8, kKeyBytes = 8;
+  constexpr std::int64_t kMostElements = std::int64_t{1} << 32;  // of an answer
+  const v1::ReduceRequest& request = question.request;
+  const Asked& asked = question.asked;
+  const auto ops = static_cast<std::int64_t>(asked.ops.size());
+  std::int64_t bytes = kBytes + kBytesPerOp * ops;
+  if (!asked.arrays) return static_cast<std::uint64_t>(bytes);
+  if (asked.return_state) return kNoRoom;  // of counts, and of many outputs
+  std::int64_t elements = 0;               // of all answers for one output
+  for (std::size_t i = 0; i < asked.ops.size(); ++i) {
+    // One with wrong parameters is the server's to refuse.
+    elements += i < asked.calls.size() ? std::clamp(AnswerElements(asked.calls[i]), std::int64_t{1}, kMostElements) : 1;
+  }
+  const std::optional<std::int64_t> outputs = asked.partition ? MostOutputs(request) : 1;
+  if (!outputs.has_value() || __builtin_mul_overflow(*outputs, kElementBytes * elements + kKeyBytes, &elements)) {
+    return kNoRoom;
+  }
+  bytes += kDimensionBytes * (request.array().shape_size() + 2) * ops;
+  if (__builtin_add_overflow(bytes, elements, &bytes)) return kNoRoom;
+  return std::min(static_cast<std::uint64_t>(bytes), kNoRoom);
+}
+
+absl::StatusOr<Question> Complete(RingQuestion question, const std::vector<std::string>& ops) {
   question.asked = Asked(question.request);
   if (ring::FitsFixedForm(question.request)) {
     ring::ToSubmission(question.request, &question.form);
   } else {
+    question.names = NamesFor(question.request, ops);
     question.message = question.request.SerializeAsString();
+    question.reply_bytes = question.message.size() <= kMostMessageBytes ? ReplyBytes(question) : kNoRoom;
   }
   return std::make_shared<const RingQuestion>(std::move(question));
 }
 
-absl::StatusOr<Question> Ask(const ArrayView& array, const std::vector<std::string>& ops,
-                             const ReduceOptions& options) {
+// `partition`: null: there is none.
+absl::Status SetPartition(const PartitionOptions* partition, RingQuestion* question) {
+  if (partition == nullptr) return absl::OkStatus();
+  return ToProto(*partition, &question->request, [](const ArrayView& side, v1::SideArray* to) {
+    // A larger one has no room in the message, which then goes by the session.
+    const auto bytes = std::min(static_cast<std::uint64_t>(*ArrayBytes(side.dtype, side.shape)), kMostMessageBytes);
+    to->set_inline_data(side.data, static_cast<std::size_t>(bytes));
+    return absl::OkStatus();
+  });
+}
+
+absl::StatusOr<Question> Ask(const ArrayView& array, const std::vector<std::string>& ops, const ReduceOptions& options,
+                             const PartitionOptions* partition) {
   RingQuestion question{.elements = true};
   absl::Status status = ToProto(array, question.request.mutable_array());
   status.Update(ToProto(ops, options, &question.request));
@@ -54,18 +144,20 @@ absl::StatusOr<Question> Ask(const ArrayView& array, const std::vector<std::stri
     status =
         absl::InvalidArgumentError(absl::StrCat("via: got \"", options.via, "\" in a session; allowed: auto, inline"));
   }
+  if (status.ok()) status = SetPartition(partition, &question);
   if (!status.ok()) return status;
   question.bytes = static_cast<std::uint64_t>(*ArrayBytes(array.dtype, array.shape));
-  return Complete(std::move(question));
+  return Complete(std::move(question), ops);
 }
 
 absl::StatusOr<Question> Ask(const RemoteArray& array, const std::vector<std::string>& ops,
-                             const ReduceOptions& options) {
+                             const ReduceOptions& options, const PartitionOptions* partition) {
   RingQuestion question;
   absl::Status status = ToProto(array, &question.request);
   status.Update(ToProto(ops, options, &question.request));
+  if (status.ok()) status = SetPartition(partition, &question);
   if (!status.ok()) return status;
-  return Complete(std::move(question));
+  return Complete(std::move(question), ops);
 }
 
 // The question of the calling thread, which asks for it often: one after the other of arrays that are alike.
@@ -82,7 +174,7 @@ absl::StatusOr<Question> AskAgain(const Array& array, const std::vector<std::str
   if (last.has_value() && last->ops == ops && Same(last->options, options) && Same(last->array, array)) {
     return last->question;
   }
-  absl::StatusOr<Question> question = Ask(array, ops, options);
+  absl::StatusOr<Question> question = Ask(array, ops, options, nullptr);
   if (!question.ok()) return question;
   last.emplace(Last{.array = array, .ops = ops, .options = options, .question = *question});
   last->options.on_progress = nullptr;  // what they hold is the caller's
@@ -90,29 +182,35 @@ absl::StatusOr<Question> AskAgain(const Array& array, const std::vector<std::str
   return question;
 }
 
-}  // namespace
-
-absl::StatusOr<RingPlan> MakeRingPlan(const ArrayView& array, const std::vector<std::string>& ops,
-                                      const ReduceOptions& options, absl::Duration timeout) {
-  RingPlan plan{.data = array.data, .timeout = options.timeout.value_or(timeout)};
+template <class Array>
+absl::StatusOr<RingPlan> PlanOf(const Array& array, const std::vector<std::string>& ops, const ReduceOptions& options,
+                                const PartitionOptions* partition, absl::Duration timeout) {
+  RingPlan plan{.timeout = options.timeout.value_or(timeout)};
   absl::Status status = CheckTimeout(plan.timeout);
-  if (array.reader.read != nullptr || array.data == nullptr) status.Update(CheckElements(array));
+  if constexpr (std::is_same_v<Array, ArrayView>) {
+    plan.data = array.data;
+    if (array.reader.read != nullptr || array.data == nullptr) status.Update(CheckElements(array));
+  }
   if (!status.ok()) return status;
-  absl::StatusOr<Question> question = AskAgain(array, ops, options);
+  absl::StatusOr<Question> question =
+      partition == nullptr ? AskAgain(array, ops, options) : Ask(array, ops, options, partition);
   if (!question.ok()) return question.status();
   plan.question = *std::move(question);
   return plan;
 }
 
+}  // namespace
+
+absl::StatusOr<RingPlan> MakeRingPlan(const ArrayView& array, const std::vector<std::string>& ops,
+                                      const ReduceOptions& options, const PartitionOptions* partition,
+                                      absl::Duration timeout) {
+  return PlanOf(array, ops, options, partition, timeout);
+}
+
 absl::StatusOr<RingPlan> MakeRingPlan(const RemoteArray& array, const std::vector<std::string>& ops,
-                                      const ReduceOptions& options, absl::Duration timeout) {
-  RingPlan plan{.timeout = options.timeout.value_or(timeout)};
-  absl::StatusOr<Question> question = AskAgain(array, ops, options);
-  absl::Status status = CheckTimeout(plan.timeout);
-  status.Update(question.status());
-  if (!status.ok()) return status;
-  plan.question = *std::move(question);
-  return plan;
+                                      const ReduceOptions& options, const PartitionOptions* partition,
+                                      absl::Duration timeout) {
+  return PlanOf(array, ops, options, partition, timeout);
 }
 
 }  // namespace reduced::client

@@ -12,6 +12,7 @@
 #include "client/lib/answer.h"
 #include "client/lib/ring_memory.h"
 #include "proto/ring/layout.h"
+#include "reduced/result_array.h"
 #include "reduced/types.h"
 #include "reduced/v1/reduced.pb.h"
 
@@ -19,24 +20,21 @@ namespace reduced::client {
 
 // What is asked: all of a request but its elements, its time, and its place in the ring.
 struct RingQuestion {
-  // Room for a response with a state, and for its results.
-  static constexpr std::uint64_t kReplyBytes = 8192;
-  static constexpr std::uint64_t kReplyBytesPerOp = 320;  // a result, or why there is none
-
   v1::ReduceRequest request{};
   Asked asked{};
   std::uint64_t bytes = 0;  // of the elements
   bool elements = false;    // that go through the arena
   ring::Submission form{};  // the fields of the fixed form
   std::string message{};    // the request, if it doesn't fit the fixed form
+  // Room for the response to the message. What the server alone knows the size of has none: it goes in a message of the
+  // session.
+  std::uint64_t reply_bytes = 0;
+  std::vector<std::string> names{};  // of the ops, if they have parameters
 
-  std::uint64_t reply_bytes() const {
-    return message.empty() ? 0 : kReplyBytes + kReplyBytesPerOp * static_cast<std::uint64_t>(request.ops_size());
-  }
   std::uint64_t elements_bytes() const {
     return (bytes + ArenaParts::kAlignment - 1) / ArenaParts::kAlignment * ArenaParts::kAlignment;
   }
-  std::uint64_t arena_bytes() const { return elements_bytes() + message.size() + reply_bytes(); }
+  std::uint64_t arena_bytes() const { return elements_bytes() + message.size() + reply_bytes; }
 };
 
 // What is to be sent through a ring.
@@ -46,12 +44,15 @@ struct RingPlan {
   absl::Duration timeout{};
 };
 
-// `timeout`: if the options have none. INVALID_ARGUMENT: what the client can check. A thread that asks the same as the
-// last time gets the same question, which costs a fraction of a new one.
+// `timeout`: if the options have none. `partition`: null: there is none; its arrays go in the message.
+// INVALID_ARGUMENT: what the client can check. A thread that asks the same as the last time, without a partition, gets
+// the same question, which costs a fraction of a new one.
 absl::StatusOr<RingPlan> MakeRingPlan(const ArrayView& array, const std::vector<std::string>& ops,
-                                      const ReduceOptions& options, absl::Duration timeout);
+                                      const ReduceOptions& options, const PartitionOptions* partition,
+                                      absl::Duration timeout);
 absl::StatusOr<RingPlan> MakeRingPlan(const RemoteArray& array, const std::vector<std::string>& ops,
-                                      const ReduceOptions& options, absl::Duration timeout);
+                                      const ReduceOptions& options, const PartitionOptions* partition,
+                                      absl::Duration timeout);
 
 }  // namespace reduced::client
 

@@ -183,7 +183,7 @@ ring::Submission RingSession::Fill(Slot& slot, RingPlan& plan) {
     submission.bytes = question.bytes;
     if (question.bytes > 0) std::memcpy(arena + slot.arena_offset, plan.data, question.bytes);
   }
-  slot.reply_bytes = question.reply_bytes();
+  slot.reply_bytes = question.reply_bytes;
   if (const std::string& message = question.message; !message.empty()) {
     submission.message_offset = slot.arena_offset + question.elements_bytes();
     submission.message_bytes = message.size();
@@ -296,7 +296,7 @@ absl::StatusOr<Reply> RingSession::AnswerOf(Slot& slot, ring::Patience* patience
   if (const double us = response.timing().total_us(); us >= 0) {
     patience->Took(std::chrono::nanoseconds(static_cast<std::int64_t>(std::min(us, kLongUs) * 1e3)));
   }
-  return ToReply(options_.server, slot.question->asked, response, kRing);
+  return ToReply(options_.server, slot.question->asked, response, kRing, slot.question->names);
 }
 
 void RingSession::GiveBack(Slot& slot) {
@@ -332,19 +332,21 @@ absl::Status RingSession::WhyEnded() {
 
 template <class Array>
 absl::StatusOr<Reply> RingSession::Reduce(const Array& array, const std::vector<std::string>& ops,
-                                          const ReduceOptions& options) {
-  absl::StatusOr<RingPlan> plan = MakeRingPlan(array, ops, options, options_.timeout);
+                                          const ReduceOptions& options, const PartitionOptions* partition,
+                                          v1::ReduceResponse* arrays) {
+  absl::StatusOr<RingPlan> plan = MakeRingPlan(array, ops, options, partition, options_.timeout);
   if (!plan.ok()) return plan.status();
   const absl::Time deadline = absl::Now() + plan->timeout;
   InterruptClock clock(options.interrupted);
   const absl::StatusOr<Slot*> taken = Take(*plan, deadline, clock);
   if (!taken.ok()) return taken.status();
-  if (*taken == nullptr) return session_->Reduce(session_->Ask(array, ops, options), options);
+  if (*taken == nullptr) return session_->Reduce(session_->Ask(array, ops, options, partition), options, arrays);
   Slot& slot = **taken;
   absl::Status status = Submit(Fill(slot, *plan));
   const bool submitted = status.ok();
   if (submitted) status = Wait(slot, memory_->Knock(), deadline, clock);
   absl::StatusOr<Reply> reply = status.ok() ? AnswerOf(slot, &slot.patience) : status;
+  if (arrays != nullptr && reply.ok()) arrays->Swap(&slot.response);
   {
     const absl::MutexLock lock(&mutex_);
     if (status.ok() || !submitted) {
@@ -356,14 +358,14 @@ absl::StatusOr<Reply> RingSession::Reduce(const Array& array, const std::vector<
   if (!absl::IsUnavailable(reply.status())) return reply;
   ReduceOptions rest = options;
   rest.timeout = std::max(deadline - absl::Now(), absl::Milliseconds(1));
-  return session_->Reduce(session_->Ask(array, ops, rest), rest);
+  return session_->Reduce(session_->Ask(array, ops, rest, partition), rest, arrays);
 }
 
 template <class Array>
 Call RingSession::ReduceAsync(const Array& array, const std::vector<std::string>& ops, const ReduceOptions& options,
                               Client::Done done) {
   Call call;
-  absl::StatusOr<RingPlan> plan = MakeRingPlan(array, ops, options, options_.timeout);
+  absl::StatusOr<RingPlan> plan = MakeRingPlan(array, ops, options, /*partition=*/nullptr, options_.timeout);
   if (!plan.ok()) {
     std::move(done)(plan.status());
     return call;
@@ -401,7 +403,7 @@ Call RingSession::ReduceAsync(const Array& array, const std::vector<std::string>
 }
 
 // In a message of the session. The callback runs on the worker, as the others do.
-Call RingSession::SendAsync(absl::StatusOr<v1::SessionRequest> message, const ReduceOptions& options,
+Call RingSession::SendAsync(absl::StatusOr<SessionState::Message> message, const ReduceOptions& options,
                             Client::Done done) {
   {
     const absl::MutexLock lock(&mutex_);
@@ -418,9 +420,10 @@ Call RingSession::SendAsync(absl::StatusOr<v1::SessionRequest> message, const Re
 }
 
 // The message for a request that is in the ring.
-v1::SessionRequest RingSession::MessageOf(const Slot& slot) const {
+SessionState::Message RingSession::MessageOf(const Slot& slot) const {
   const RingQuestion& question = *slot.question;
-  v1::SessionRequest message;
+  SessionState::Message made{.names = question.names};
+  v1::SessionRequest& message = made.request;
   *message.mutable_reduce() = question.request;
   if (question.elements) {
     message.mutable_reduce()->set_inline_data(memory_->mapping().arena() + slot.arena_offset, question.bytes);
@@ -428,7 +431,7 @@ v1::SessionRequest RingSession::MessageOf(const Slot& slot) const {
   if (slot.deadline != absl::InfiniteFuture()) {
     message.set_timeout_ms(std::max<std::int64_t>(absl::ToInt64Milliseconds(slot.deadline - absl::Now()), 1));
   }
-  return message;
+  return made;
 }
 
 // Sends a request with a callback in a message, without the mutex: a session that has ended calls back at once. The
@@ -607,9 +610,9 @@ void RingSession::Close() {
 }
 
 template absl::StatusOr<Reply> RingSession::Reduce(const ArrayView&, const std::vector<std::string>&,
-                                                   const ReduceOptions&);
+                                                   const ReduceOptions&, const PartitionOptions*, v1::ReduceResponse*);
 template absl::StatusOr<Reply> RingSession::Reduce(const RemoteArray&, const std::vector<std::string>&,
-                                                   const ReduceOptions&);
+                                                   const ReduceOptions&, const PartitionOptions*, v1::ReduceResponse*);
 template Call RingSession::ReduceAsync(const ArrayView&, const std::vector<std::string>&, const ReduceOptions&,
                                        Client::Done);
 template Call RingSession::ReduceAsync(const RemoteArray&, const std::vector<std::string>&, const ReduceOptions&,

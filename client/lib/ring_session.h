@@ -51,8 +51,10 @@ class RingSession : public std::enable_shared_from_this<RingSession> {
 
   // As those of Session. An array that has no room in the arena goes in a message of the session. So do requests that
   // the server has not answered when it ends the session, and those after it, until there is another ring.
+  // `partition`, `arrays`: null, or a partition and what takes its response, as SessionState::Reduce has it.
   template <class Array>
-  absl::StatusOr<Reply> Reduce(const Array& array, const std::vector<std::string>& ops, const ReduceOptions& options);
+  absl::StatusOr<Reply> Reduce(const Array& array, const std::vector<std::string>& ops, const ReduceOptions& options,
+                               const PartitionOptions* partition = nullptr, v1::ReduceResponse* arrays = nullptr);
   template <class Array>
   Call ReduceAsync(const Array& array, const std::vector<std::string>& ops, const ReduceOptions& options,
                    Client::Done done);
@@ -83,8 +85,8 @@ class RingSession : public std::enable_shared_from_this<RingSession> {
   void CollectAnswers(const absl::Status& ended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Listen(absl::Time until);
   void RingOwnBell() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  v1::SessionRequest MessageOf(const Slot& slot) const;
-  Call SendAsync(absl::StatusOr<v1::SessionRequest> message, const ReduceOptions& options, Client::Done done);
+  SessionState::Message MessageOf(const Slot& slot) const;
+  Call SendAsync(absl::StatusOr<SessionState::Message> message, const ReduceOptions& options, Client::Done done);
   void SendAgain(Slot& slot) ABSL_LOCKS_EXCLUDED(mutex_);
   void StartWorker() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Work();

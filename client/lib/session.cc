@@ -51,7 +51,9 @@ struct SessionState::Request {
   v1::SessionRequest message;  // until it is answered
   int attempts = 1;
   Asked asked;
-  OpenedRing* ring = nullptr;  // is set to the ring that was asked for instead of a reduction
+  std::vector<std::string> names{};      // SessionState::Message.names
+  OpenedRing* ring = nullptr;            // is set to the ring that was asked for instead of a reduction
+  v1::ReduceResponse* arrays = nullptr;  // takes the response to a partition
   std::optional<absl::StatusOr<Reply>> reply;
   Client::Done done;   // null: a caller is waiting in Reduce
   absl::CondVar wake;  // wakes that caller
@@ -133,14 +135,32 @@ void SessionState::Reopen() {
   StartCall();
 }
 
-absl::StatusOr<v1::SessionRequest> SessionState::Ask(const ArrayView& array, const std::vector<std::string>& ops,
-                                                     const ReduceOptions& options) const {
+absl::Status SessionState::TooLarge(std::int64_t bytes) const {
+  return absl::ResourceExhaustedError(absl::StrCat("the request is larger than ", server_, " accepts: got ", bytes,
+                                                   " bytes; allowed: ", options_.max_message_bytes));
+}
+
+// The arrays beside the one that is reduced go in the message, too.
+absl::Status SessionState::SetPartition(const PartitionOptions* partition, v1::ReduceRequest* request) const {
+  if (partition == nullptr) return absl::OkStatus();
+  return ToProto(*partition, request, [this](const ArrayView& side, v1::SideArray* to) {
+    const std::int64_t bytes = *ArrayBytes(side.dtype, side.shape);
+    if (bytes > options_.max_message_bytes) return TooLarge(bytes);
+    to->set_inline_data(side.data, static_cast<std::size_t>(bytes));
+    return absl::OkStatus();
+  });
+}
+
+absl::StatusOr<SessionState::Message> SessionState::Ask(const ArrayView& array, const std::vector<std::string>& ops,
+                                                        const ReduceOptions& options,
+                                                        const PartitionOptions* partition) const {
   const absl::Duration timeout = options.timeout.value_or(options_.timeout);
   v1::SessionRequest message;
   absl::Status status = CheckTimeout(timeout);
   status.Update(ToProto(array, message.mutable_reduce()->mutable_array()));
   if (array.reader.read != nullptr || array.data == nullptr) status.Update(CheckElements(array));
   status.Update(ToProto(ops, options, message.mutable_reduce()));
+  if (status.ok()) status = SetPartition(partition, message.mutable_reduce());
   if (!status.ok()) return status;
   const std::int64_t bytes = *ArrayBytes(array.dtype, array.shape);
   const absl::StatusOr<absl::string_view> via = ChooseVia(options.via == "auto" ? kInline : options.via, bytes);
@@ -155,33 +175,38 @@ absl::StatusOr<v1::SessionRequest> SessionState::Ask(const ArrayView& array, con
     message.set_id(~std::uint64_t{0});  // the id with the largest encoding
     size = static_cast<std::int64_t>(message.ByteSizeLong());
   }
-  if (size <= options_.max_message_bytes) return message;
-  return absl::ResourceExhaustedError(absl::StrCat("the request is larger than ", server_, " accepts: got ", size,
-                                                   " bytes; allowed: ", options_.max_message_bytes));
+  if (size > options_.max_message_bytes) return TooLarge(size);
+  std::vector<std::string> names = NamesFor(message.reduce(), ops);
+  return Message{std::move(message), std::move(names)};
 }
 
-absl::StatusOr<v1::SessionRequest> SessionState::Ask(const RemoteArray& array, const std::vector<std::string>& ops,
-                                                     const ReduceOptions& options) const {
+absl::StatusOr<SessionState::Message> SessionState::Ask(const RemoteArray& array, const std::vector<std::string>& ops,
+                                                        const ReduceOptions& options,
+                                                        const PartitionOptions* partition) const {
   const absl::Duration timeout = options.timeout.value_or(options_.timeout);
   v1::SessionRequest message;
   absl::Status status = CheckTimeout(timeout);
   status.Update(ToProto(array, message.mutable_reduce()));
   status.Update(ToProto(ops, options, message.mutable_reduce()));
+  if (status.ok()) status = SetPartition(partition, message.mutable_reduce());
   if (!status.ok()) return status;
   SetTimeout(timeout, &message);
-  return message;
+  std::vector<std::string> names = NamesFor(message.reduce(), ops);
+  return Message{std::move(message), std::move(names)};
 }
 
-absl::StatusOr<Reply> SessionState::Reduce(absl::StatusOr<v1::SessionRequest> message, const ReduceOptions& options) {
+absl::StatusOr<Reply> SessionState::Reduce(absl::StatusOr<Message> message, const ReduceOptions& options,
+                                           v1::ReduceResponse* arrays) {
   if (!message.ok()) return message.status();
-  return Await(*std::move(message), std::make_shared<Request>(options.timeout.value_or(options_.timeout), nullptr),
-               options.interrupted);
+  const auto request = std::make_shared<Request>(options.timeout.value_or(options_.timeout), nullptr);
+  request->arrays = arrays;
+  return Await(*std::move(message), request, options.interrupted);
 }
 
 absl::StatusOr<SessionState::OpenedRing> SessionState::OpenRing(std::int64_t arena_bytes, absl::Time deadline) {
   OpenedRing ring;
-  v1::SessionRequest message;
-  message.mutable_open_ring()->set_arena_bytes(arena_bytes);
+  Message message;
+  message.request.mutable_open_ring()->set_arena_bytes(arena_bytes);
   const auto request = std::make_shared<Request>(deadline - absl::Now(), nullptr);
   request->ring = &ring;
   const absl::StatusOr<Reply> reply = Await(std::move(message), request, nullptr);
@@ -190,7 +215,7 @@ absl::StatusOr<SessionState::OpenedRing> SessionState::OpenRing(std::int64_t are
   return WrongAnswer(server_, absl::InternalError("ring.token: got none; allowed: the token of a ring"));
 }
 
-absl::StatusOr<Reply> SessionState::Await(v1::SessionRequest message, const std::shared_ptr<Request>& request,
+absl::StatusOr<Reply> SessionState::Await(Message message, const std::shared_ptr<Request>& request,
                                           const Interrupted& interrupted) {
   const absl::MutexLock lock(&mutex_);
   const absl::Status status = Add(std::move(message), request);
@@ -217,8 +242,7 @@ bool SessionState::Ask(InterruptClock& clock) {
   return interrupted;
 }
 
-Call SessionState::ReduceAsync(absl::StatusOr<v1::SessionRequest> message, const ReduceOptions& options,
-                               Client::Done done) {
+Call SessionState::ReduceAsync(absl::StatusOr<Message> message, const ReduceOptions& options, Client::Done done) {
   Call call;
   if (!message.ok()) {
     std::move(done)(message.status());
@@ -250,14 +274,15 @@ Call SessionState::ReduceAsync(absl::StatusOr<v1::SessionRequest> message, const
   return call;
 }
 
-absl::Status SessionState::Add(v1::SessionRequest message, const std::shared_ptr<Request>& request) {
+absl::Status SessionState::Add(Message message, const std::shared_ptr<Request>& request) {
   if (ended_) return status_;
   const absl::Time now = absl::Now();
   const bool idle = IsIdle(now);
   last_used_ = now;
   request->id = ++last_id_;
-  request->asked = Asked(message.reduce());
-  request->message = std::move(message);
+  request->asked = Asked(message.request.reduce());
+  request->message = std::move(message.request);
+  request->names = std::move(message.names);
   request->message.set_id(request->id);
   in_flight_.emplace(request->id, request);
   if (over_) {
@@ -511,9 +536,11 @@ void SessionState::TakeAnswer() {
     return Complete(request, Reply());
   }
   if (incoming_.code() == 0) {
-    Complete(request, ToReply(server_, request->asked, *incoming_.mutable_response(), kSession));
-    if (request->reply->ok()) (*request->reply)->attempts = request->attempts;
-    return;
+    absl::StatusOr<Reply> reply =
+        ToReply(server_, request->asked, *incoming_.mutable_response(), kSession, request->names);
+    if (reply.ok()) reply->attempts = request->attempts;
+    if (reply.ok() && request->arrays != nullptr) request->arrays->Swap(incoming_.mutable_response());
+    return Complete(request, std::move(reply));
   }
   const absl::Status error = ErrorOf(incoming_.code(), incoming_.message(), server_, request->timeout,
                                      absl::Milliseconds(incoming_.retry_after_ms()));

@@ -25,6 +25,7 @@
 #include "client/lib/call.h"
 #include "client/lib/connection.h"
 #include "reduced/client.h"
+#include "reduced/result_array.h"
 #include "reduced/v1/reduced.grpc.pb.h"
 
 namespace reduced::client {
@@ -42,15 +43,21 @@ class SessionState : public std::enable_shared_from_this<SessionState> {
   static std::shared_ptr<SessionState> Open(std::shared_ptr<const Connection> connection, const Options& options);
   ~SessionState();
 
-  // The message of a request, without an id.
-  absl::StatusOr<v1::SessionRequest> Ask(const ArrayView& array, const std::vector<std::string>& ops,
-                                         const ReduceOptions& options) const;
-  absl::StatusOr<v1::SessionRequest> Ask(const RemoteArray& array, const std::vector<std::string>& ops,
-                                         const ReduceOptions& options) const;
+  struct Message {
+    v1::SessionRequest request{};      // without an id
+    std::vector<std::string> names{};  // of the ops, if they have parameters
+  };
+  // The message of a request. `partition`: null: it has none.
+  absl::StatusOr<Message> Ask(const ArrayView& array, const std::vector<std::string>& ops, const ReduceOptions& options,
+                              const PartitionOptions* partition = nullptr) const;
+  absl::StatusOr<Message> Ask(const RemoteArray& array, const std::vector<std::string>& ops,
+                              const ReduceOptions& options, const PartitionOptions* partition = nullptr) const;
 
-  // Send the message. If `message` is an error, that is the outcome.
-  absl::StatusOr<Reply> Reduce(absl::StatusOr<v1::SessionRequest> message, const ReduceOptions& options);
-  Call ReduceAsync(absl::StatusOr<v1::SessionRequest> message, const ReduceOptions& options, Client::Done done);
+  // Send the message. If `message` is an error, that is the outcome. `arrays`: takes the response to a partition, of
+  // which the reply has all but the arrays.
+  absl::StatusOr<Reply> Reduce(absl::StatusOr<Message> message, const ReduceOptions& options,
+                               v1::ReduceResponse* arrays = nullptr);
+  Call ReduceAsync(absl::StatusOr<Message> message, const ReduceOptions& options, Client::Done done);
   // Ends one request, if it is in flight.
   void Cancel(std::uint64_t id);
 
@@ -91,10 +98,10 @@ class SessionState : public std::enable_shared_from_this<SessionState> {
   void Move(const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool IsCall(std::uint64_t call) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   bool IsIdle(absl::Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::StatusOr<Reply> Await(v1::SessionRequest message, const std::shared_ptr<Request>& request,
-                              const Interrupted& interrupted);
-  absl::Status Add(v1::SessionRequest message, const std::shared_ptr<Request>& request)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status SetPartition(const PartitionOptions* partition, v1::ReduceRequest* request) const;
+  absl::Status TooLarge(std::int64_t bytes) const;
+  absl::StatusOr<Reply> Await(Message message, const std::shared_ptr<Request>& request, const Interrupted& interrupted);
+  absl::Status Add(Message message, const std::shared_ptr<Request>& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool Ask(InterruptClock& clock) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Complete(const std::shared_ptr<Request>& request, absl::StatusOr<Reply> reply)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

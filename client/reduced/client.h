@@ -257,8 +257,19 @@ class REDUCED_EXPORT Session {
   Call ReduceAsync(const RemoteArray& array, const std::vector<std::string>& ops, const ReduceOptions& options,
                    Client::Done done);
 
+  // As those of Client. The arrays of the partition are sent inline, too. Through a ring goes what fits into its arena
+  // with its answer, if the size of that follows from the request, and has arrays beside it of less than 64 KiB; all
+  // else goes in a message of the session.
+  absl::StatusOr<ArrayReply> ReduceArray(const ArrayView& array, const std::vector<std::string>& ops,
+                                         const PartitionOptions& partition, const ReduceOptions& options = {});
+  absl::StatusOr<ArrayReply> ReduceArray(const RemoteArray& array, const std::vector<std::string>& ops,
+                                         const PartitionOptions& partition, const ReduceOptions& options = {});
+
  private:
   friend class Client;
+  template <class Array>
+  absl::StatusOr<ArrayReply> ReduceToArrays(const Array& array, const std::vector<std::string>& ops,
+                                            const PartitionOptions& partition, const ReduceOptions& options);
   Session(std::shared_ptr<SessionState> state, std::shared_ptr<RingSession> ring, std::string why_not_ring);
 
   const std::shared_ptr<SessionState> state_;

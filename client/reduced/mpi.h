@@ -7,7 +7,8 @@
 //   if (whole.ok()) std::cout << whole->Find("mean")->AsDouble();
 //
 // Header-only, so that the library needs no MPI and works with any: compile with mpicxx, or link MPI::MPI_CXX. Each
-// rank sends some kilobytes, whatever the size of its part. All ranks must have the same byte order.
+// rank sends some kilobytes, whatever the size of its part; with ops of the distribution (ops.h), such as a median, up
+// to some megabytes. All ranks must have the same byte order.
 #ifndef REDUCED_MPI_H_
 #define REDUCED_MPI_H_
 
@@ -17,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -144,36 +146,115 @@ inline absl::StatusOr<MergeReply> AllreduceStates(const absl::StatusOr<std::stri
   return MergeStates({*std::move(merged)}, {.return_state = return_state});
 }
 
+// The state of each rank, in their order; empty: the rank has no element. Collective. Errors as AllreduceStates, and
+// RESOURCE_EXHAUSTED: all states together have 2 GiB.
+inline absl::StatusOr<std::vector<std::string>> AllgatherStates(const absl::StatusOr<std::string>& state,
+                                                                MPI_Comm comm) {
+  int rank = 0, ranks = 0;
+  MPI_Comm_rank(comm, &rank);
+  MPI_Comm_size(comm, &ranks);
+  std::string mine =
+      state.ok() ? *state : "rank " + std::to_string(rank) + ": " + std::string(state.status().message());
+  const std::int64_t own[] = {static_cast<std::int64_t>(state.status().code()), static_cast<std::int64_t>(mine.size())};
+  std::vector<std::int64_t> every(2 * static_cast<std::size_t>(ranks));
+  if (MPI_Allgather(own, 2, MPI_INT64_T, every.data(), 2, MPI_INT64_T, comm) != MPI_SUCCESS) {
+    return absl::InternalError("MPI_Allgather failed");
+  }
+  std::vector<int> sizes, offsets;
+  std::int64_t bytes = 0;
+  for (std::size_t i = 1; i < every.size(); i += 2) {
+    offsets.push_back(static_cast<int>(bytes));
+    sizes.push_back(static_cast<int>(every[i]));
+    bytes += every[i];
+    if (bytes > std::numeric_limits<int>::max()) {
+      return absl::ResourceExhaustedError("states: got 2 GiB or more on all ranks; allowed: less");
+    }
+  }
+  std::string all(static_cast<std::size_t>(bytes), '\0');
+  if (MPI_Allgatherv(mine.data(), static_cast<int>(mine.size()), MPI_BYTE, all.data(), sizes.data(), offsets.data(),
+                     MPI_BYTE, comm) != MPI_SUCCESS) {
+    return absl::InternalError("MPI_Allgatherv failed");
+  }
+  std::vector<std::string> states;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    states.push_back(all.substr(static_cast<std::size_t>(offsets[i]), static_cast<std::size_t>(sizes[i])));
+    if (every[2 * i] != 0) return absl::Status(static_cast<absl::StatusCode>(every[2 * i]), states.back());
+  }
+  return states;
+}
+
+// The results of an array whose parts are in the ranks, at every rank, with ops of the distribution (ops.h).
+// Collective. `state_of`: the state of this rank's part for some ops, with return_state and without results; empty: it
+// has no element. It is called once, and again for each round that quantiles of more than 16 bits take (merge.h). Every
+// rank holds the states of all. Errors as AllgatherStates and MergeArrayStates. INVALID_ARGUMENT: no rank has a state.
+template <class StateOf>
+absl::StatusOr<MergeReply> AllreduceDistribution(const std::vector<std::string>& ops, bool return_state, MPI_Comm comm,
+                                                 StateOf state_of) {
+  const auto whole_of = [&](const std::vector<std::string>& asked) -> absl::StatusOr<std::string> {
+    absl::StatusOr<std::vector<std::string>> states = AllgatherStates(state_of(asked), comm);
+    if (!states.ok()) return states.status();
+    std::erase(*states, "");
+    absl::StatusOr<MergeArraysReply> merged = MergeArrayStates(*states, {.return_state = true, .results = false});
+    if (!merged.ok()) return merged.status();
+    return std::move(merged->state);
+  };
+  const absl::StatusOr<std::string> first = whole_of(ops);
+  if (!first.ok()) return first.status();
+  absl::StatusOr<QuantileRound> round = NextQuantileRound(*first);
+  while (round.ok() && !round->ops.empty()) {
+    const absl::StatusOr<std::string> answer = whole_of(round->ops);
+    if (!answer.ok()) return answer.status();
+    round = NextQuantileRound(round->state, *answer);
+  }
+  if (!round.ok()) return round.status();
+  absl::StatusOr<MergeArraysReply> merged = MergeArrayStates({round->state}, {.return_state = return_state});
+  if (!merged.ok()) return merged.status();
+  MergeReply reply{.count = merged->count, .state = std::move(merged->state)};
+  for (std::size_t i = 0; i < merged->results.size(); ++i) {
+    ResultArray& result = merged->results[i];
+    result.op = i < ops.size() ? ops[i] : result.op;  // as it was written
+    if (!result.error.ok()) {
+      reply.results.push_back({result.op, result.error});
+    } else if (result.array.shape.empty()) {
+      reply.results.push_back({result.op, result.array.At(0)});
+    } else {
+      reply.arrays.push_back(std::move(result));
+    }
+  }
+  return reply;
+}
+
 // The results of the parts of all ranks together, at every rank. Collective. `array`: this rank's part, which follows
 // those of the ranks before in C order; it may be empty. Each rank reduces its own by `client`, with the same ops and
-// options; `client` is of one server, or of one near each rank. Errors as AllreduceStates. UNIMPLEMENTED, before
-// anything is sent to a server: one of the ops is of the distribution (ops.h), whose states do not fit into an
-// MpiState.
+// options; `client` is of one server, or of one near each rank. Errors as AllreduceStates. With ops of the distribution
+// (ops.h): as AllreduceDistribution, exactly.
 inline absl::StatusOr<MergeReply> Allreduce(Client& client, const ArrayView& array, const std::vector<std::string>& ops,
                                             const ReduceOptions& options, MPI_Comm comm) {
   const bool nothing = std::find(array.shape.begin(), array.shape.end(), 0) != array.shape.end();
+  // Whether any rank has elements, and whether any asks for an op of the distribution: all then make the same calls.
+  int any[] = {nothing ? 0 : 1, std::any_of(ops.begin(), ops.end(), IsOfDistribution) ? 1 : 0};
+  if (MPI_Allreduce(MPI_IN_PLACE, any, 2, MPI_INT, MPI_MAX, comm) != MPI_SUCCESS) {
+    return absl::InternalError("MPI_Allreduce failed");
+  }
+  if (any[0] == 0) {  // every rank asks about nothing, which some ops answer
+    absl::StatusOr<Reply> reply = client.Reduce(array, ops, options);
+    if (!reply.ok()) return reply.status();
+    return MergeReply{.results = std::move(reply->results),
+                      .arrays = std::move(reply->arrays),
+                      .count = 0,
+                      .state = std::move(reply->state)};
+  }
   ReduceOptions own = options;
   own.return_state = true;
   own.results = false;
-  absl::StatusOr<std::string> state = "";
-  absl::StatusOr<Reply> reply = Reply();
-  const auto op = std::find_if(ops.begin(), ops.end(), IsOfDistribution);
-  if (op != ops.end()) {
-    state = absl::UnimplementedError("ops: got " + *op + " in Allreduce; allowed: other ops");
-  } else if (!nothing) {
-    reply = client.Reduce(array, ops, own);
-    state = reply.ok() ? absl::StatusOr<std::string>(reply->state) : reply.status();
-  }
-  int any = nothing && op == ops.end() ? 0 : 1;
-  if (MPI_Allreduce(MPI_IN_PLACE, &any, 1, MPI_INT, MPI_MAX, comm) != MPI_SUCCESS) {
-    return absl::InternalError("MPI_Allreduce failed");
-  }
-  if (any == 0) {  // every rank asks about nothing, which some ops answer
-    reply = client.Reduce(array, ops, options);
+  const auto state_of = [&](const std::vector<std::string>& asked) -> absl::StatusOr<std::string> {
+    if (nothing) return "";
+    absl::StatusOr<Reply> reply = client.Reduce(array, asked, own);
     if (!reply.ok()) return reply.status();
-    return MergeReply{.results = std::move(reply->results), .count = 0, .state = std::move(reply->state)};
-  }
-  return AllreduceStates(state, comm, options.return_state);
+    return std::move(reply->state);
+  };
+  if (any[1] != 0) return AllreduceDistribution(ops, options.return_state, comm, state_of);
+  return AllreduceStates(state_of(ops), comm, options.return_state);
 }
 
 }  // namespace reduced::client

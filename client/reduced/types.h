@@ -131,11 +131,15 @@ struct MergeOptions {
 // The results of several parts of an array together.
 struct MergeReply {
   std::vector<Result> results{};  // one for each op of the states, as in Reply; none without MergeOptions.results
-  std::int64_t count = 0;         // elements in all parts
-  std::string state{};            // of all parts together; empty unless MergeOptions.return_state is set
+  // Instead of that, of ops whose answers are arrays, as in Reply: by Allreduce of mpi.h.
+  std::vector<ResultArray> arrays{};
+  std::int64_t count = 0;  // elements in all parts
+  std::string state{};     // of all parts together; empty unless MergeOptions.return_state is set
 
   // The value of an op; null: the states don't have it, or it has an error.
   const Value* Find(std::string_view op) const { return FindResult(results, op); }
+  // The array of an op, likewise.
+  const HostArray* FindArray(std::string_view op) const { return FindResult(arrays, op); }
 };
 
 // Where an array is stored, and for how long.

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
+#include "proto/codec/op_call.h"
 
 namespace reduced::ring {
 namespace {
@@ -78,6 +79,8 @@ void SetBits(v1::DType dtype, std::uint64_t bits, v1::Value* value) {
 
 bool FitsFixedForm(const v1::ReduceRequest& request) {
   const v1::ReduceOptions& options = request.options();
+  if (request.has_axes() || request.has_segments() || request.has_keys() || request.has_where()) return false;
+  if (!request.calls().empty() || AsksForDistribution(request)) return false;
   if (request.return_state() || !options.pipeline().empty() || !options.device().empty() || options.block_size() != 0) {
     return false;
   }
@@ -146,7 +149,14 @@ absl::Status FromSubmission(const Submission& slot, v1::ReduceRequest* request) 
     request->mutable_array()->set_dtype(static_cast<v1::DType>(slot.dtype));
     request->mutable_array()->add_shape(slot.count);
   }
-  for (int i = 0; i < slot.op_count; ++i) request->add_ops(static_cast<v1::Op>(slot.ops[i]));
+  for (int i = 0; i < slot.op_count; ++i) {
+    if (IsOfDistribution(slot.ops[i])) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("ops[%d]: got %s, whose answer is an array, in the fixed form; allowed: in a message", i,
+                          v1::Op_Name(static_cast<v1::Op>(slot.ops[i]))));
+    }
+    request->add_ops(static_cast<v1::Op>(slot.ops[i]));
+  }
   request->set_op_errors((slot.flags & kOpErrors) != 0);
   v1::ReduceOptions* const options = request->mutable_options();
   options->set_engine(static_cast<v1::Engine>(slot.engine));

@@ -20,7 +20,7 @@ bool FitsFixedForm(const v1::ReduceRequest& request);
 void ToSubmission(const v1::ReduceRequest& request, Submission* slot);
 
 // The request of the fixed form, without the elements of kArena. INVALID_ARGUMENT: a source or a number of ops that no
-// submission has; everything else is checked as in any request.
+// submission has, or an op whose answer is an array; everything else is checked as in any request.
 absl::Status FromSubmission(const Submission& slot, v1::ReduceRequest* request);
 
 // Writes a response of at most kMaxOps results, without a state, into the fields from `count` on but for those about a

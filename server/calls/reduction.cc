@@ -80,9 +80,6 @@ absl::Status Reduction::Begin(const v1::ReduceRequest& request, std::optional<Ou
                                                         : ResolveOperand(request, backend_, admission_.caller());
   if (!operand.ok()) return operand.status();
   operand_ = *std::move(operand);
-  if (rpc_ != Rpc::kReduce) {
-    if (const absl::Status whole = CheckWhole(request); !whole.ok()) return whole;
-  }
   absl::StatusOr<Question> question =
       ParseQuestion(request, {operand_.shape.dtype, operand_.shape.count, operand_.dimensions}, backend_.limits.max_ops,
                     [this](const char* field, const v1::SideArray& side) { return FindSide(field, side); });

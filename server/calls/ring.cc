@@ -284,6 +284,7 @@ void Ring::Write(Exchange& exchange, const absl::Status& status) {
       return;
     }
   }
+  exchange.reduction->Cancel();  // the client does not learn of arrays that were kept
   ring::ToCompletion(error, &completion);
   if (const auto delay = RetryHint(error)) {
     completion.retry_after_ms = static_cast<std::uint32_t>(absl::ToInt64Milliseconds(*delay));

@@ -150,8 +150,12 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
     Next next;
     {
       const absl::MutexLock lock(&mutex_);
-      Retire(std::move(writing_));
-      if (!ok) DropAll();  // the client does not receive the others
+      if (ok) {
+        Retire(std::move(writing_));
+      } else {
+        Drop(std::move(writing_));
+        DropAll();  // the client does not receive the others
+      }
       next = WhatIsNext();
     }
     Do(std::move(next));
@@ -383,7 +387,7 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
       ended_ = abandoned_ = true;
     }
     if (dropping_) {
-      for (ExchangePointer& answer : answers_) Retire(std::move(answer));
+      for (ExchangePointer& answer : answers_) Drop(std::move(answer));
       answers_.clear();
       ended_ = true;
     }
@@ -441,6 +445,12 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
     dropping_ = true;
     for (const auto& [id, exchange] : in_progress_) exchange->reduction->Cancel();
     if (ring_ != nullptr) ring_->CancelAll();
+  }
+
+  // Ends an exchange whose answer its client does not receive, nor learn of arrays that were kept.
+  void Drop(ExchangePointer exchange) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    exchange->reduction->Cancel();
+    Retire(std::move(exchange));
   }
 
   // Ends an exchange that was answered.

@@ -63,16 +63,6 @@ absl::StatusOr<ArrayShape> ParseArray(const v1::ArraySpec& array, const RequestL
   return shape;
 }
 
-absl::Status CheckWhole(const v1::ReduceRequest& request) {
-  const char* const field = ArraysField(request);
-  if (field == nullptr) return absl::OkStatus();
-  return absl::UnimplementedError(absl::StrCat(field, ": got ",
-                                               HasPartition(request)
-                                                   ? "some in a session or a stream"
-                                                   : "an op of the distribution, such as OP_MEDIAN, in a session",
-                                               "; allowed: in Reduce"));
-}
-
 namespace {
 
 // What a stream, whose elements cannot be read again, does not answer.
@@ -130,7 +120,10 @@ absl::StatusOr<Question> ParseHeader(const v1::ReduceRequest& header, const Requ
   const absl::StatusOr<ArrayShape> parsed = ParseArray(header.array(), limits);
   if (!parsed.ok()) return parsed.status();
   *shape = *parsed;
-  if (HasPartition(header)) return CheckWhole(header);
+  if (HasPartition(header)) {
+    return absl::UnimplementedError(
+        absl::StrCat(ArraysField(header), ": got some in a stream; allowed: in Reduce and in sessions"));
+  }
   absl::StatusOr<Question> question =
       ParseQuestion(header, {shape->dtype, shape->count, header.array().shape()}, limits.max_ops,
                     [](const char* /*field*/, const v1::SideArray& /*side*/) { return FoundSide(); });

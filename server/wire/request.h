@@ -27,9 +27,6 @@ struct ArrayShape {
 
 absl::StatusOr<ArrayShape> ParseArray(const v1::ArraySpec& array, const RequestLimits& limits);
 
-// UNIMPLEMENTED: the request is answered with arrays, which only Reduce does.
-absl::Status CheckWhole(const v1::ReduceRequest& request);
-
 // The bytes of all results of a request together. INVALID_ARGUMENT: they are more than a response may have, and are
 // neither to be kept nor written to a region. `key_bytes`: of each key that is answered with `groups` others; 0: none
 // is.
@@ -41,7 +38,8 @@ absl::StatusOr<std::int64_t> CheckResultBytes(const v1::ReduceRequest& request, 
 // have.
 absl::Status CheckStateBytes(std::int64_t states, std::int64_t bytes, const RequestLimits& limits);
 
-// The header of a stream: a request without a source or a partition. `shape`: of the array.
+// The header of a stream: a request without a source or a partition. `shape`: of the array. UNIMPLEMENTED: it has a
+// partition, or an op that a stream, whose elements are read once, does not answer.
 absl::StatusOr<Question> ParseHeader(const v1::ReduceRequest& header, const RequestLimits& limits, ArrayShape* shape);
 
 // Checks that the elements that came with a request, `bytes` of them in `field`, are as many as their array needs.

@@ -21,8 +21,8 @@ class DistributionTest(harness.ServedTest):
         return {"f8": normal, "f4": normal.astype("f4"), "f2": normal.astype("f2"), "i4": self.random.integers(-50, 50, 1000).astype("i4"),
                 "u1": self.random.integers(0, 9, 4000).astype("u1"), "i8": self.random.integers(-2**62, 2**62, 333)}
 
-    def values(self, path, ops, *arguments, places=((), ("--server", "local:"))):
-        """The values of each op, which are the same at a server and in the process of reducectl."""
+    def values(self, path, ops, *arguments, places=((), ("--server", "local:"), ("--via", "session"), ("--via", "ring"))):
+        """The values of each op, which are the same at a server, in its sessions and in the process of reducectl."""
         found = []
         for place in places:
             (answer,) = self.answers("reduce", path, "--op", ops, *arguments, *place)
@@ -123,10 +123,8 @@ class DistributionTest(harness.ServedTest):
                 run = self.run_reducectl("reduce", path, "--op", op, *place)
                 self.assertNotEqual(run.returncode, 0)
                 self.assertIn(message, run.stderr.decode())
-        for arguments in (("--via", "session"), ("--via", "stream")):
-            run = self.run_reducectl("reduce", path, "--op", "median", *arguments)
-            self.assertNotEqual(run.returncode, 0)
-            self.assertEqual(run.stdout, b"")
+        self.check_failure(USAGE, ["--via: got stream; allowed: auto, inline, session, ring, region"], "reduce", path, "--op", "median",
+                           "--via", "stream")
 
     def test_headers_that_promise_too_much(self):
         header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000000000,), }".ljust(117) + b"\n"
@@ -189,6 +187,23 @@ class DistributionTest(harness.ServedTest):
         self.assertEqual(head[:9] + head[-4:], ["DTYPE", "COUNT", "MISSING", "MEAN", "STD", "MIN", "25%", "50%", "75%",
                                                 "DISTINCT", "MOST", "FREQUENT", "TIMES"])
         self.assertEqual((first[2:5], first[-3:], second[-3:]), (["text", "3", "1"], ["2", "bob", "2"], ["-", "-", "-"]))
+
+    def test_describe_of_texts(self):
+        """Each column of texts has how many there are, how many different ones, and the most frequent: of quoted fields, too."""
+        rows = [('"Bob, jr"', "Paris", "1"), ('"Al ""x"""', "NA", "2"), ('"Bob, jr"', "", "3"), ("", "Rome", "NA"), ('"two\nlines"', "Rome", "4")]
+        right = {"name": {"count": 4, "missing": 1, "distinct": 3, "most_frequent": "Bob, jr", "frequency": 2},
+                 "city": {"count": 3, "missing": 2, "distinct": 2, "most_frequent": "Rome", "frequency": 2}}
+        for suffix, comma in ((".csv", ","), (".csv", ";"), (".tsv", "\t")):
+            path = self.folder / f"t{suffix}"
+            path.write_text("".join(comma.join(row) + "\n" for row in [("name", "city", "n"), *rows]))
+            for place in ((), ("--server", "local:")):
+                with self.subTest(comma=comma, place=place):
+                    name, city, n = self.answers("describe", path, *place)
+                    self.assertEqual({each["column"]: each["results"] for each in (name, city)}, right)
+                    self.assertEqual([n["results"][each] for each in ("count", "missing", "50%", "max")], [4, 1, 2.5, 4])
+        ties = self.folder / "ties.tsv"
+        ties.write_text("a\nb\na\n")
+        self.assertEqual(self.answers("describe", ties, "--header", "no")[0]["results"]["most_frequent"], "a")
 
     def test_loadtest(self):
         run = self.run_reducectl("--json", "loadtest", "--op", "median", "--size", "4Ki", "--duration", "300ms", "--concurrency", "2",

@@ -86,15 +86,41 @@ class MeasuringTest(LoadtestTest):
             server.stop()
 
     def test_every_op_and_dtype_is_verified(self):
+        parameters = {"quantile": "(0,0.3,0.5,1)", "histogram": "(-2,2,7)", **dict.fromkeys(("topk", "bottomk", "argtopk", "argbottomk"), "(1)")}
         for op in self.answers("ops"):
-            if op["op"] in ("quantile", "histogram", "topk", "bottomk", "argtopk", "argbottomk", "distinct", "distinct_exact", "mode"):
-                continue  # it verifies values, not arrays
             with self.subTest(op=op["op"]):
                 run = self.loadtest(
-                    *QUICK, "--op", op["op"], "--dtype", ",".join(op["dtypes"]), "--size", "8,4Ki,1Mi", "--verify", "100%"
+                    *QUICK, "--op", op["op"] + parameters.get(op["op"], ""), "--dtype", ",".join(op["dtypes"]), "--size", "8,4Ki,1Mi", "--verify", "100%"
                 )
                 (step,) = run["steps"]
                 self.assertEqual((step["verified"], step["wrong"], step["errors"]), (200, 0, {}))
+
+    def test_answers_that_are_arrays(self):
+        ops = "sum,median,quantile(0.1,0.9;method=lower),topk(20),argbottomk(20),histogram(-2,2,16),distinct,max"
+        for via in ("auto", "inline", "session", "ring", "resident", "region", "ring_resident", "ring_region"):
+            for more in ((), ("--include-fill", "--threads", "1") if "resident" not in via else ("--threads", "1")):
+                with self.subTest(via=via, more=more):
+                    (step,) = self.loadtest(*QUICK, "--op", ops, "--dtype", "f32,i16", "--concurrency", "3", "--via", via, "--verify",
+                                            "100%", *more)["steps"]
+                    self.assertEqual((step["verified"], step["wrong"], step["errors"]), (200, 0, {}))
+        stream = ("--via", "stream", "--verify", "100%")
+        (step,) = self.loadtest(*QUICK, *stream, "--op", "topk(20),distinct,histogram(-2,2,16)", "--size", "64Ki")["steps"]
+        self.assertEqual((step["verified"], step["wrong"]), (200, 0))
+        (step,) = self.loadtest(*QUICK, *stream, "--op", "median,mode", "--dtype", "f16")["steps"]
+        self.assertEqual((step["verified"], step["wrong"]), (200, 0))
+
+    def test_what_it_cannot_ask(self):
+        for arguments, code, message in (
+            (("--op", "median", "--via", "stream"), SERVER, b"median of f32 in a stream, whose elements are read once"),
+            (("--op", "mode"), SERVER, b"op mode: got dtype f32; allowed: dtypes of 8 and 16 bits"),
+            (("--op", "topk(100)", "--size", "64"), SERVER, b"got 16 elements for topk(100); allowed: 100 and more"),
+            (("--op", "quantile(1.5)"), SERVER, b"got 1.5; allowed: 0 to 1"),
+            (("--op", "quantile"), USAGE, b'--op: got "quantile"; allowed: quantile(Q,...'),
+        ):
+            with self.subTest(arguments=arguments):
+                run = self.run_reducectl("loadtest", *QUICK, *arguments)
+                self.assertEqual(run.returncode, code, run.stderr)
+                self.assertIn(message, run.stderr)
 
     def test_mixes(self):
         profile = self.folder / "mix.json"

@@ -1,5 +1,6 @@
 // A rank of mpi_test.py, under mpirun: checks reduced/mpi.h against a server, and prints "right". Usage: mpi_ranks
 // SERVER
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
@@ -42,6 +43,15 @@ std::span<const T> ShareOf(const std::vector<T>& whole) {
   return std::span<const T>(whole).subspan(cut(rank), cut(rank + 1) - cut(rank));
 }
 
+std::string TextOf(const std::vector<ResultArray>& arrays) {
+  std::string text;
+  for (const ResultArray& result : arrays) {
+    text += result.op + " " + result.array.dtype;
+    for (std::int64_t i = 0; i < result.array.shape[0]; ++i) text.append(" ").append(result.array.At(i).Text());
+  }
+  return text;
+}
+
 template <class T>
 void CheckWhole(Client& client, const std::vector<T>& whole, const std::vector<std::string>& ops,
                 ReduceOptions options) {
@@ -50,7 +60,21 @@ void CheckWhole(Client& client, const std::vector<T>& whole, const std::vector<s
   const auto got = Allreduce(client, ArrayView::Of(ShareOf(whole)), ops, options, MPI_COMM_WORLD);
   Check(right.ok() && got.ok(), right.status().ToString() + got.status().ToString());
   Check(TextOf(got->results) == TextOf(right->results), TextOf(got->results) + " not " + TextOf(right->results));
-  Check(got->count == right->count && got->state == right->state, "another state");
+  Check(TextOf(got->arrays) == TextOf(right->arrays), TextOf(got->arrays) + " not " + TextOf(right->arrays));
+  Check(got->count == right->count, "another count");
+  // The states of quantiles know more after their rounds than that of one read does.
+  Check(std::any_of(ops.begin(), ops.end(), IsOfDistribution) || got->state == right->state, "another state");
+}
+
+// Ops of the distribution, alone and beside others: in one round, and in as many as quantiles of `T` take.
+template <class T>
+void CheckDistribution(Client& client, const std::vector<T>& whole, const ReduceOptions& options) {
+  const std::string histogram = ops::Histogram(-1e6, 1e6, 10);
+  CheckWhole(client, whole, {"median"}, options);
+  CheckWhole(client, whole,
+             {"sum", "quantile(0, 0.1, 0.5, 1)", "max", "median(method=lower)", histogram, ops::TopK(5),
+              "argbottomk(3)", "distinct", "distinct_exact", "argmax"},
+             options);
 }
 
 void CheckError(const absl::StatusOr<MergeReply>& reply, absl::StatusCode code, const std::string& text) {
@@ -74,9 +98,27 @@ void CheckAll(Client& client) {
   for (std::int64_t& each : integers) each = static_cast<std::int64_t>(random());
   CheckWhole(client, integers, {"sum", "prod", "bit_xor", "argmax"}, {.overflow_policy = "wrap"});
   CheckWhole(client, std::vector<float>(), {"sum", "count"}, {});
+  CheckDistribution(client, floats, {.nan_policy = "omit"});
+  CheckDistribution(client, floats, {});
+  CheckDistribution(client, integers, {.overflow_policy = "wrap"});
+  std::vector<float> few = {3, -1, 2, 2, 7};
+  CheckDistribution(client, few, {});
+  std::vector<std::int16_t> shorts(1000);
+  for (std::int16_t& each : shorts) each = static_cast<std::int16_t>(random());
+  CheckDistribution(client, shorts, {});
+  CheckWhole(client, shorts, {"mode", "distinct", "quantile(0.25,0.75;method=nearest)"}, {});
+  CheckWhole(client, std::vector<float>(), {"median", "histogram(0,1,2)", "distinct"}, {});
 
   // Errors are those of the lowest rank that has one, at every rank.
   const std::vector<float> one = {1};
+  if (ranks > 1) {
+    CheckError(Allreduce(client, ArrayView::Of(one), {rank == 0 ? "median" : "sum"}, {}, MPI_COMM_WORLD),
+               absl::StatusCode::kInvalidArgument, "states[1]");
+    CheckError(Allreduce(client, ArrayView::Of(one), {rank == 1 ? "mode" : "median"}, {}, MPI_COMM_WORLD),
+               absl::StatusCode::kInvalidArgument, "rank 1: ");
+  }
+  CheckError(Allreduce(client, ArrayView::Of(one), {ops::TopK(1000)}, {}, MPI_COMM_WORLD),
+             absl::StatusCode::kInvalidArgument, "topk");
   CheckError(Allreduce(client, ArrayView::Of(one), {rank == ranks - 1 ? "medium" : "sum"}, {}, MPI_COMM_WORLD),
              absl::StatusCode::kInvalidArgument, "rank " + std::to_string(ranks - 1) + ": op: got \"medium\"");
   const std::vector<float> nothing;

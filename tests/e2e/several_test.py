@@ -1,5 +1,6 @@
 """A client of several servers: parts of large arrays go to all of them, found by a list or by DNS, and the answer is that of one."""
 
+import json
 import pathlib
 import signal
 import socket
@@ -102,6 +103,19 @@ class SeveralTest(unittest.TestCase):
         resolver = Resolver(["127.0.0.1", "127.0.0.2"])
         self.addCleanup(resolver.close)
         self.check(f"dns://127.0.0.1:{resolver.port}/reduced.example:{self.port}")
+        self.check_both()
+
+    def test_ops_of_the_distribution(self):
+        ops = "sum,median,quantile(0.1, 0.9),topk(3),argtopk(3),distinct"
+        (right,) = self.answers("reduce", self.array, "--op", ops, "--nan", "omit", server=self.servers[0].unix)
+        (answer,) = self.answers("reduce", self.array, "--op", ops, "--nan", "omit", server=self.list)
+        self.assertEqual(answer["results"], right["results"])
+        run = self.run_reducectl("loadtest", "--json", "-", "--via", "stream", "--dtype", "i16", "--size", "4Mi", "--count", "8", "--op",
+                                 "topk( 3 ),median,mode,histogram(-9, 9, 4),distinct,sum", "--warmup", "0", "--stability", "100%",
+                                 "--verify", "100%", server=self.list)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        (step,) = json.loads(run.stdout)["steps"]
+        self.assertEqual((step["verified"], step["wrong"], step["errors"]), (8, 0, {}))
         self.check_both()
 
     def test_one_of_them_is_killed(self):

@@ -72,14 +72,9 @@ def questions(draw):
     return random, *question_of(random)
 
 
-def without_quartiles(summary):
-    """What describe answers of an array in parts."""
-    return {op: value for op, value in summary.items() if not op.endswith("%")}
-
-
 def assert_same(results, right):
-    """The bits, but for the sign of NaNs, the dtypes and the shapes. Of a summary all but its quartiles."""
-    values, errors = without_quartiles(right), without_quartiles(right.errors)
+    """The bits, but for the sign of NaNs, the dtypes and the shapes."""
+    values, errors = dict(right), right.errors
     assert list(results) == list(values) and results.errors.keys() == errors.keys()
     assert all(type(results.errors[op]) is type(error) for op, error in errors.items())
     for op, value in values.items():

@@ -2,9 +2,11 @@
 
 import pickle
 
+import blocks
 import numpy as np
 import pytest
 import reduced
+
 
 @pytest.fixture(scope="module", params=["unix", "local"])
 def client(request, server):
@@ -90,9 +92,38 @@ def test_results_are_arrays_of_their_own(client):
     assert "sum\n" in repr(result) and result.size == 6
 
 
-def test_sessions_refuse_them(remote):
-    with remote.session() as session, pytest.raises(reduced.UnimplementedError, match="axis: got it in a session"):
-        session.sum(np.ones((2, 2)), axis=0)
+@pytest.mark.parametrize("via", ["session", "ring"])
+def test_sessions_have_the_same_answers(remote, via):
+    random = np.random.default_rng(11)
+    with remote.session(via=via) as session:
+        for _ in range(150):
+            array, options = blocks.question_of(random)
+            ops = [str(op) for op in random.choice(blocks.OPS, random.integers(1, 7), replace=False)]
+            mine, right = (blocks.answer(lambda to=to: to.reduce(array, ops, **options)) for to in (session, remote))
+            if isinstance(right, reduced.Error):
+                assert (type(mine), str(mine)) == (type(right), str(right))
+                continue
+            blocks.assert_same(mine, right)
+            assert mine.via == via
+            assert {op: str(error) for op, error in mine.errors.items()} == {op: str(error) for op, error in right.errors.items()}
+
+
+@pytest.mark.parametrize("via", ["session", "ring"])
+def test_large_answers_of_sessions(remote, via):
+    """What has no room in the ring goes in messages, whatever takes the room: the elements, what lies beside them, or the answer."""
+    rows = np.arange(12.0).reshape(3, 4)
+    with remote.session(via=via) as session, remote.put(rows) as there:
+        for array, options in ((np.ones((1000, 1000), "i1"), {"axis": 1}), (np.ones(200_000, "i1"), {"where": np.arange(200_000) % 3 == 0}),
+                               (np.ones((600_000, 2), "i1"), {"axis": 1}), (np.ones(10), {"keys": np.arange(10) * 0, "groups": 1_000_000}),
+                               (np.ones(100_000), {"keys": np.arange(100_000) % 7}), (there, {"axis": 0}), (there, {"where": rows > 3})):
+            mine, right = session.reduce(array, "sum,max,median", empty="fill", **options), remote.reduce(array, "sum,max,median", empty="fill",
+                                                                                                    **options)
+            blocks.assert_same(mine, right)
+        assert session.sum(rows, axis=0).tolist() == [12, 15, 18, 21]
+        with session.reduce(rows, "sum", axis=0, keep=True).sum as kept:
+            assert kept.get().tolist() == [12, 15, 18, 21] and session.max(kept) == 21
+            state = session.reduce(rows, "median", state=True, results=False).state
+        assert reduced.State.merge([state]).brackets["median"][0] <= 5.5
 
 
 def test_results_that_are_kept_feed_the_next_reduction(client):

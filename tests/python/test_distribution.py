@@ -14,10 +14,20 @@ DTYPES = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"]
 METHODS = ["linear", "lower", "higher", "nearest", "midpoint"]
 
 
-@pytest.fixture(params=["remote", "local"])
+@pytest.fixture(params=["remote", "local", "session", "ring"])
 def whole(request):
-    """A client that takes partitions: sessions do not."""
-    return request.getfixturevalue(request.param)
+    """A client, or a session of one."""
+    if request.param in ("remote", "local"):
+        yield request.getfixturevalue(request.param)
+        return
+    with request.getfixturevalue("remote").session(via=request.param) as session:
+        yield session
+
+
+@pytest.fixture
+def store(whole, request):
+    """Stores an array, as a session cannot by itself."""
+    return (request.getfixturevalue("remote") if isinstance(whole, reduced.Session) else whole).put
 
 
 def elements(random, dtype, shape):
@@ -188,29 +198,24 @@ def test_several_ops_of_one_call(whole):
     assert whole.median(masked) == 1.5 and whole.topk(masked, 1).values.tolist() == [2]
 
 
-def test_what_is_refused(whole, remote):
+def test_what_is_refused(whole):
     for ops in ("medain", "quantile()", "topk(x)", "sum()", "quantile(0.5"):
         with pytest.raises(ValueError, match="op: got"):
             whole.reduce([1.0], ops)
-    with remote.session() as session:
-        with pytest.raises(reduced.UnimplementedError, match="got median in a session"):
-            session.median([1.0])
-        summary = session.describe([1.0, 2.0])
-        assert summary.mean == 1.5 and summary["50%"] is None
     with pytest.raises(reduced.UnimplementedError):
         whole.reduce([1.0], "median", pipeline="sequential")
 
 
-def test_resident_arrays(whole):
+def test_resident_arrays(whole, store):
     x = np.arange(100.0)
-    with whole.put(x.reshape(10, 10)) as array:
+    with store(x.reshape(10, 10)) as array:
         assert whole.median(array) == 49.5 and whole.histogram(array, 2)[0].tolist() == [50, 50]
         assert whole.quantile(array, [0, 1], axis=0).shape == (2, 10)
     with whole.reduce(x.reshape(10, 10), "median", axis=1, keep=True).median as kept:
         assert kept.get().tolist() == np.quantile(x.reshape(10, 10), 0.5, axis=1).tolist()
 
 
-def test_what_is_kept(whole):
+def test_what_is_kept(whole, store):
     x = np.arange(100.0)
     rows = x.reshape(10, 10)
     with whole.median(x, keep=True) as kept:
@@ -225,7 +230,7 @@ def test_what_is_kept(whole):
     r = whole.describe(rows, axis=0, keep=True)
     assert r["quantile(0.25,0.5,0.75)"].shape == (10, 3) and r["25%"] is None and r["max"].shape == (10,)
     assert "allowed: ['quantile(0.25,0.5,0.75)']" in str(r.errors["25%"])
-    with whole.put(np.empty(0)) as empty, whole.median(empty, keep=True) as kept:  # of nothing
+    with store(np.empty(0)) as empty, whole.median(empty, keep=True) as kept:  # of nothing
         assert math.isnan(kept.get())
 
 

@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
+#include "reduced/client.h"
 #include "tests/service/array_calls.h"
 #include "tests/service/chunk_stream.h"
 #include "tests/service/test_server.h"
@@ -159,7 +160,7 @@ TEST_F(DistributionTest, StreamsAnswerWhatOneReadTells) {
   EXPECT_EQ(answer.arrays_state().SerializeAsString(), response_.arrays_state().SerializeAsString());
 }
 
-TEST_F(DistributionTest, NotInSessionsNorWhereElementsAreReadOnce) {
+TEST_F(DistributionTest, NotWhereElementsAreReadOnce) {
   for (const auto& [call, op] : {std::pair("op: OP_MEDIAN", "median"), {"op: OP_DISTINCT_EXACT", "distinct_exact"}}) {
     v1::ReduceStreamRequest stream;
     *stream.mutable_header() = Asking({call});
@@ -170,18 +171,110 @@ TEST_F(DistributionTest, NotInSessionsNorWhereElementsAreReadOnce) {
     EXPECT_THAT(status.error_message(),
                 HasSubstr(absl::StrCat("calls: got ", op, " of f64 in a stream, whose elements")));
   }
-  v1::SessionRequest message;
-  message.set_id(1);
-  *message.mutable_reduce() = Asking({"op: OP_TOPK top { k: 1 }"});
-  grpc::ClientContext session_context;
-  SetContextDeadline(&session_context);
+}
+
+// A stream's header has the ops with their parameters; answers are named as the caller wrote them, also if the array is
+// sent in parts.
+TEST_F(DistributionTest, StreamsNameOpsAsTheyWereWritten) {
+  std::vector<std::uint16_t> elements(17'000'000, 5);  // of more than 32 MiB
+  elements[1'000'000] = 9;
+  elements[16'000'000] = 7;
+  for (const int connections : {1, 3}) {
+    const auto client =
+        *client::Client::Create({.server = server_.address(), .timeout = kPatience, .connections = connections});
+    const auto reply =
+        client->Reduce(client::ArrayView::Of(elements), {"topk( 3 )", "median", "sum", "quantile(0, 1; method=lower)"},
+                       {.via = "stream"});
+    ASSERT_TRUE(reply.ok()) << reply.status();
+    EXPECT_EQ(reply->via, "stream");
+    ASSERT_EQ(reply->arrays.size(), 2U);
+    EXPECT_EQ(reply->arrays[0].op, "topk( 3 )");
+    EXPECT_EQ(reply->arrays[1].op, "quantile(0, 1; method=lower)");
+    EXPECT_THAT(reply->arrays[0].array.As<std::uint16_t>(), ElementsAre(9, 7, 5));
+    EXPECT_THAT(reply->arrays[1].array.As<std::uint16_t>(), ElementsAre(5, 9));
+    EXPECT_EQ(reply->Find("median")->AsDouble(), 5);
+    EXPECT_EQ(reply->Find("sum")->AsInt64(), 85'000'006);
+  }
+}
+
+// A merged state has exactly the entries that its question tells.
+TEST_F(DistributionTest, StatesWithSurplusEntriesAreRefused) {
+  v1::ReduceRequest request = Asking({"op: OP_MEDIAN", "op: OP_TOPK top { k: 2 }", "op: OP_DISTINCT_EXACT"});
+  request.set_return_state(true);
+  const grpc::Status status = Reduce(request);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  const v1::ArraysState right = response_.arrays_state();
+  const int entries = right.outputs(0).entries_size();
+  ASSERT_EQ(entries, 3);
+  const auto merge = [&](const v1::ArraysState& state) {
+    v1::MergeRequest merge;
+    *merge.add_arrays() = state;
+    merge.set_omit_results(true);
+    grpc::ClientContext context;
+    SetContextDeadline(&context);
+    v1::MergeResponse merged;
+    return v1::Reduction::NewStub(server_.client().channel())->Merge(&context, merge, &merged);
+  };
+  EXPECT_TRUE(merge(right).ok());
+  v1::ArraysState more = right;
+  *more.mutable_outputs(0)->add_entries() = more.outputs(0).entries(0);
+  v1::ArraysState question = right;
+  *question.mutable_question()->add_entries() = right.outputs(0).entries(0);
+  v1::ArraysState fewer = right;
+  fewer.mutable_outputs(0)->mutable_entries()->RemoveLast();
+  v1::ArraysState third = right;  // of the two largest
+  third.mutable_outputs(0)->mutable_entries(1)->add_keys(1);
+  third.mutable_outputs(0)->mutable_entries(1)->add_values(5);
+  for (const v1::ArraysState& wrong : {more, question, fewer, third}) {
+    const grpc::Status refused = merge(wrong);
+    EXPECT_EQ(refused.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+    EXPECT_THAT(refused.error_message(), HasSubstr("entries"));
+  }
+}
+
+TEST_F(DistributionTest, SessionsAnswerAsReduceDoes) {
+  v1::ReduceRequest along = Asking({"op: OP_TOPK top { k: 1 }", "op: OP_SUM"});
+  along.mutable_array()->clear_shape();
+  along.mutable_array()->add_shape(2);
+  along.mutable_array()->add_shape(3);
+  along.mutable_axes()->add_axis(1);
+  v1::ReduceRequest with_state = Asking({"op: OP_MEDIAN", "op: OP_DISTINCT"});
+  with_state.set_return_state(true);
+  v1::ReduceRequest too_few = Asking({"op: OP_TOPK top { k: 100 }", "op: OP_MEDIAN"});
+  too_few.set_op_errors(true);
+  // The budget of results is that of a Reduce, and so is what it says.
+  v1::ReduceRequest too_large = Asking({"op: OP_QUANTILE quantile { q: 0.5 }"});
+  for (int i = 0; i < 1000; ++i) too_large.mutable_calls(0)->mutable_quantile()->add_q(0.5);
+  too_large.mutable_axes();  // no axis: each element
+  too_large.mutable_array()->set_shape(0, 60);
+  too_large.set_inline_data(std::string(480, '\0'));
+  grpc::ClientContext context;
+  SetContextDeadline(&context);
   const auto stub = v1::Reduction::NewStub(server_.client().channel());
-  const auto session = stub->Session(&session_context);
-  v1::SessionResponse answer;
-  ASSERT_TRUE(session->Write(message) && session->Read(&answer));
-  EXPECT_EQ(answer.code(), static_cast<int>(grpc::StatusCode::UNIMPLEMENTED));
-  EXPECT_EQ(answer.message(),
-            "calls: got an op of the distribution, such as OP_MEDIAN, in a session; allowed: in Reduce");
+  const auto session = stub->Session(&context);
+  std::uint64_t id = 0;
+  for (const v1::ReduceRequest& request :
+       {Asking({"op: OP_MEDIAN", "op: OP_HISTOGRAM histogram { uniform { low: 1 high: 7 bins: 3 } }"}), along,
+        with_state, too_few, too_large, Asking({"op: OP_TOPK top { k: 7 }"})}) {
+    const grpc::Status status = Reduce(request);
+    v1::SessionRequest message;
+    message.set_id(++id);
+    *message.mutable_reduce() = request;
+    v1::SessionResponse answer;
+    ASSERT_TRUE(session->Write(message) && session->Read(&answer));
+    EXPECT_EQ(answer.code(), static_cast<int>(status.error_code())) << answer.message();
+    EXPECT_EQ(answer.message(), status.error_message());
+    if (!status.ok()) continue;
+    const v1::ReduceResponse& got = answer.response();
+    ASSERT_EQ(got.arrays_size(), response_.arrays_size());
+    for (int i = 0; i < got.arrays_size(); ++i) {
+      EXPECT_EQ(got.arrays(i).SerializeAsString(), response_.arrays(i).SerializeAsString());
+    }
+    EXPECT_EQ(got.arrays_state().SerializeAsString(), response_.arrays_state().SerializeAsString());
+    EXPECT_EQ(got.execution().reason(), response_.execution().reason());
+  }
+  EXPECT_TRUE(session->WritesDone());
+  EXPECT_TRUE(session->Finish().ok());
 }
 
 TEST_F(DistributionTest, StatesMerge) {

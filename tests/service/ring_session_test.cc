@@ -53,6 +53,90 @@ double SumOf(const absl::StatusOr<Reply>& reply) {
   return reply.ok() ? reply->Find("sum")->AsDouble() : -1;
 }
 
+// What is answered with arrays: through the ring, or in a message where the request or its answer has no room there.
+TEST(RingSessionTest, AnswersWithArraysAsAClientDoes) {
+  TestServer server;
+  const auto client = *Client::Create({.server = server.address(), .timeout = kPatience});
+  const auto resident = client->Put(ArrayView::Of(Ten()));
+  ASSERT_TRUE(resident.ok()) << resident.status();
+  const std::vector<double> many = Numbers(100'000), few = Numbers(12);
+  const std::vector<std::int32_t> keys = {3, 1, 3, 1, 3, 1, 0, 0, 0, 7, 7, 7};
+  const std::vector<std::int64_t> offsets = {0, 5, 5, 12};
+  const std::vector<std::int64_t> long_keys(many.size(), 5);
+  const std::vector<std::string> ops = {"median", "topk( 2 )", "sum", "max"};
+  const client::PartitionOptions along{.axis = {-1}}, whole{.whole = true},
+      by_key{.keys = {{.keys = ArrayView::Of(keys)}}},
+      of_groups{.keys = {{.keys = ArrayView::Of(keys), .groups = 1'000'000}}, .empty = "fill"},
+      of_segments{.segments = {{.offsets = ArrayView::Of(offsets)}}, .empty = "fill"},
+      by_long_keys{.keys = {{.keys = ArrayView::Of(long_keys)}}};
+  struct Case {
+    client::ArrayView array;
+    const client::PartitionOptions* partition;
+    const char* via;  // of a ring
+  };
+  const auto session = *client->OpenSession({.via = "session"});
+  const auto ring = OpenRing(server.address(), {.ring_bytes = 1 << 20});
+  ASSERT_NE(ring, nullptr);
+  for (const auto& [array, partition, via] :
+       {Case{ArrayView::Of(few, {{3, 4}}), &along, "ring"}, Case{ArrayView::Of(few), &whole, "ring"},
+        Case{ArrayView::Of(many), &whole, "ring"}, Case{ArrayView::Of(few), &by_key, "ring"},
+        Case{ArrayView::Of(few), &of_segments, "ring"}, Case{ArrayView::Of(few), &of_groups, "session"},
+        Case{ArrayView::Of(many, {{50'000, 2}}), &along, "session"},
+        Case{ArrayView::Of(many), &by_long_keys, "session"}}) {
+    const auto expected = client->ReduceArray(array, ops, *partition);
+    ASSERT_TRUE(expected.ok()) << expected.status();
+    for (Session* const each : {session.get(), ring.get()}) {
+      const auto reply = each->ReduceArray(array, ops, *partition);
+      ASSERT_TRUE(reply.ok()) << reply.status();
+      EXPECT_EQ(reply->via, each == ring.get() ? via : "session");
+      EXPECT_EQ(reply->count, expected->count);
+      EXPECT_EQ(reply->keys.array.data, expected->keys.array.data);
+      ASSERT_EQ(reply->results.size(), ops.size());
+      for (std::size_t i = 0; i < ops.size(); ++i) {
+        EXPECT_EQ(reply->results[i].op, ops[i]);
+        EXPECT_EQ(reply->results[i].array.shape, expected->results[i].array.shape);
+        EXPECT_EQ(reply->results[i].array.data, expected->results[i].array.data);
+      }
+    }
+  }
+  for (Session* const each : {session.get(), ring.get()}) {
+    // Of a whole array, with names as they were written; in a ring also of one that the server has.
+    for (const bool there : {false, true}) {
+      const auto reply = there ? each->Reduce(*resident, {"topk( 2 )", "median"})
+                               : each->Reduce(ArrayView::Of(Ten()), {"topk( 2 )", "median"});
+      ASSERT_TRUE(reply.ok()) << reply.status();
+      EXPECT_EQ(reply->via, each->via());
+      EXPECT_EQ(reply->Find("median")->AsDouble(), 5.5);
+      ASSERT_NE(reply->FindArray("topk( 2 )"), nullptr);
+      EXPECT_EQ(reply->FindArray("topk( 2 )")->As<double>()[1], 9);
+    }
+    absl::Notification called;
+    absl::StatusOr<Reply> reply;
+    each->ReduceAsync(ArrayView::Of(Ten()), {"quantile(0, 1)"}, {}, [&](absl::StatusOr<Reply> answer) {
+      reply = std::move(answer);
+      called.Notify();
+    });
+    ASSERT_TRUE(called.WaitForNotificationWithTimeout(kPatience));
+    ASSERT_TRUE(reply.ok()) << reply.status();
+    EXPECT_EQ(reply->FindArray("quantile(0, 1)")->As<double>()[1], 10);
+    // How many outputs a resident array has, and how large a state is, only the server knows.
+    const auto outputs = each->ReduceArray(*resident, {"sum"}, {.axis = {0}});
+    ASSERT_TRUE(outputs.ok()) << outputs.status();
+    EXPECT_EQ(outputs->via, "session");
+    const auto state = each->Reduce(ArrayView::Of(Ten()), {"median"}, {.return_state = true, .results = false});
+    ASSERT_TRUE(state.ok()) << state.status();
+    EXPECT_EQ(state->via, "session");
+    EXPECT_TRUE(client::IsArrayState(state->state));
+    // Errors are those of a client.
+    for (const std::vector<std::string>& wrong : {std::vector<std::string>{"topk(11)"}, {"mode"}, {"quantile(2)"}}) {
+      const absl::Status status = each->Reduce(ArrayView::Of(Ten()), wrong).status();
+      const absl::Status expected = client->Reduce(ArrayView::Of(Ten()), wrong).status();
+      EXPECT_EQ(status.code(), expected.code());
+      EXPECT_EQ(status.message(), expected.message());
+    }
+  }
+}
+
 TEST(RingSessionTest, AnswersAsASessionDoes) {
   TestServer server;
   const auto ring = OpenRing(server.address());

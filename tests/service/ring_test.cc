@@ -88,6 +88,52 @@ TEST_F(RingTest, ReducesResidentArraysAndRegions) {
   EXPECT_THAT(ring.Reduce(submission), StartsWith("5 region.token: got one of no shared region"));
 }
 
+// Answers that are arrays need a message, and room for the response: without it nothing is kept.
+TEST_F(RingTest, AnswersThatAreArrays) {
+  RingClient ring(server_.client());
+  ASSERT_NO_FATAL_FAILURE(ring.Open(socket()));
+  ring::Submission fixed = ring.SumOf({1, 2, 3});
+  fixed.ops[0] = v1::OP_MEDIAN;
+  EXPECT_EQ(ring.Reduce(fixed),
+            "3 ops[0]: got OP_MEDIAN, whose answer is an array, in the fixed form; allowed: in a message");
+
+  v1::ReduceRequest request = RequestOf<std::int32_t>(v1::DTYPE_I32, {5, 1, 3, 2, 9, 4}, {});
+  request.mutable_array()->clear_shape();
+  request.mutable_array()->add_shape(2);
+  request.mutable_array()->add_shape(3);
+  request.add_calls()->set_op(v1::OP_MEDIAN);
+  request.mutable_calls()->Add()->set_op(v1::OP_TOPK);
+  request.mutable_calls(1)->mutable_top()->set_k(2);
+  request.mutable_axes()->add_axis(1);
+  v1::ReduceResponse expected;
+  ASSERT_TRUE(server_.client().Reduce(request, &expected).ok());
+  const auto submit = [&](std::uint64_t reply_bytes) {
+    const std::string message = request.SerializeAsString();
+    ring::Submission submission = ring.SumOf({});
+    submission.source = 0;
+    submission.message_offset = 1000;
+    submission.message_bytes = message.size();
+    submission.reply_offset = 2000;
+    submission.reply_bytes = reply_bytes;
+    std::memcpy(ring.mapping().arena() + 1000, message.data(), message.size());
+    return ring.Reduce(submission);
+  };
+  submit(4096);
+  const ring::Completion answer = ring::CopyOut(ring.mapping().completion(0));
+  ASSERT_EQ(answer.code, 0) << ring::TextOf(answer);
+  v1::ReduceResponse response;
+  ASSERT_TRUE(response.ParseFromArray(ring.mapping().arena() + 2000, static_cast<int>(answer.reply_bytes)));
+  ASSERT_EQ(response.arrays_size(), 2);
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(response.arrays(i).data(), expected.arrays(i).data());
+
+  EXPECT_THAT(submit(8), StartsWith("11 reply: got 8 bytes for an answer of "));
+  request.mutable_keep();
+  EXPECT_THAT(submit(8), StartsWith("11 reply: got 8 bytes for an answer of "));
+  EXPECT_EQ(InfoOf(server_).usage().arrays(), 0);
+  submit(4096);
+  EXPECT_EQ(InfoOf(server_).usage().arrays(), 2);
+}
+
 TEST_F(RingTest, MessagesHaveWhatTheFixedFormLacks) {
   RingClient ring(server_.client());
   ASSERT_NO_FATAL_FAILURE(ring.Open(socket()));

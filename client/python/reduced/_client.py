@@ -219,6 +219,7 @@ class _Reducer(Ops):
     def __init__(self, core: _core.Reducer, timeout: float | None) -> None:
         self._core = core
         self._timeout = timeout
+        self._opener: _Reducer = self  # of a session the client
         self._reads_gpus = not isinstance(core, _core.Local)
         _open.add(self)
 
@@ -247,7 +248,7 @@ class _Reducer(Ops):
     def describe(self, array: Any, **options: Unpack[Options]) -> Result:
         """count, missing, mean, std (ddof 1), min, 25%, 50%, 75% and max, as pandas has them, then argmin, argmax and sum, without NaNs.
 
-        `missing` counts these (also by its op's name, `nan_count`). A session has no quartiles.
+        `missing` counts these (also by its op's name, `nan_count`).
         What has no answer is None, such as the `min` of no element and a sum of integers that overflows, and is shown as `-`. In
         ndarrays it is NaN for floats, -1 for indexes, and masked for integers.
         """
@@ -276,8 +277,6 @@ class _Reducer(Ops):
         """The answers of the elements that are not missing. `there`: which these are; None: all."""
         if there is None:
             return self._ask(array, names, options, interrupt)
-        if isinstance(self._core, _core.RemoteSession):
-            raise UnimplementedError("array: got missing elements in a session; allowed: with a client")
         if options.get("state"):
             raise TypeError("array: got missing elements with state; allowed: without (see fill_null, drop_null, fillna, dropna, filled, "
                             "compressed), or with where")
@@ -340,8 +339,6 @@ class _Reducer(Ops):
     def _reduce_whole(self, array: Any, names: Sequence[str], partition: dict[str, Any], options: Options,
                       interrupt: _core.Interrupt | None) -> Result:
         """With an op of the distribution."""
-        if isinstance(self._core, _core.RemoteSession):
-            raise UnimplementedError(f"ops: got {of_distribution(names)} in a session; allowed: with a client")
         if not isinstance(array, ResidentArray):
             ordered = any(name.partition("(")[0].strip() in _POSITIONS for name in names)
             array = located(array, ordered=ordered, gpu=self._reads_gpus)
@@ -395,10 +392,11 @@ class _Reducer(Ops):
             return copied(array._here.buffer).view(array.dtype)
         if array._on_server is None:
             raise ValueError("array: got one that is closed; allowed: an open one")
-        assert isinstance(self._core, _core.Remote) and self._timeout is not None
+        core = self._opener._core
+        assert isinstance(core, _core.Remote) and self._timeout is not None
         if timeout is None:
             timeout = self._timeout + array.nbytes // _BYTES_PER_SECOND
-        _, shape, elements = self._core.get(array.id, timeout)
+        _, shape, elements = core.get(array.id, timeout)
         return elements.view(array.dtype).reshape(shape)
 
     def _kept(self, dtype: str, shape: tuple[int, ...], array: _core.Bytes | _core.Resident) -> ResidentArray:
@@ -424,7 +422,7 @@ class _Reducer(Ops):
         """The owner of what the server stores. None: the default."""
         if owner is not None:
             return owner
-        return self._core.default_owner if isinstance(self._core, _core.Remote) else ""
+        return self._opener._core.default_owner if isinstance(self._opener._core, _core.Remote) else ""
 
     def _describe(self, array: Any, options: Options, interrupt: _core.Interrupt | None) -> Result:
         asked: Options = {"nan": "omit", "ddof": 1, **options}
@@ -435,8 +433,6 @@ class _Reducer(Ops):
         asked = {"empty": "fill", "overflow": "wrap", **asked} if fills else asked
         without: Error | None = None  # why there are no quartiles
         try:
-            if isinstance(self._core, _core.RemoteSession):
-                raise UnimplementedError("quartiles: got them in a session; allowed: with a client")
             result = self._answer(array, there, (*_DESCRIBE, _QUARTILES), asked, interrupt)
         except (UnimplementedError, ResourceExhaustedError) as why:  # of a GPU's memory, or too large to be read as a whole
             without = why
@@ -466,8 +462,9 @@ class Session(_Reducer):
     `why_not_ring`: why a session of `via="auto"` is no ring; empty if it is one, or none was wanted.
     """
 
-    def __init__(self, core: _core.Reducer, timeout: float | None) -> None:
-        super().__init__(core, timeout)
+    def __init__(self, core: _core.Reducer, client: _Reducer) -> None:
+        super().__init__(core, client._timeout)
+        self._opener = client
         self.via, self.why_not_ring = "local", ""
         if isinstance(core, _core.RemoteSession):
             self.via, self.why_not_ring = core.via, core.why_not_ring
@@ -514,8 +511,8 @@ class Client(_Reducer):
         """
         check(str, via=via)
         if isinstance(self._core, _core.Remote):
-            return Session(self._core.session(via), self._timeout)
-        return Session(self._core, self._timeout)
+            return Session(self._core.session(via), self)
+        return Session(self._core, self)
 
     def info(self) -> dict[str, Any]:
         """The server's version, uptime in seconds, devices, limits and usage."""

@@ -24,7 +24,7 @@ argmax
 
 Medians and quantiles are exact: `reduced.dask.reduce(x, "median,quantile(0.9)")`. Chunks are read again in rounds, of 32 bits in two and of
 64 bits in three, each of which asks for more bits of the elements that may be the answer; `persist()` what is slow to compute. The
-partitions of a column of a DataFrame are not read again: workers hold them until the last round.
+partitions of a column of a DataFrame, and chunks of slices and the like, are not read again: workers hold them until the last round.
 
 A column of a dask DataFrame likewise: `reduced.dask.reduce(frame["price"], "mean,argmax")`, where positions count from the first row,
 and `keys=frame["shop"]` groups.
@@ -43,6 +43,7 @@ import dask.array
 import numpy as np
 from dask.delayed import delayed
 from dask.graph_manipulation import bind
+from dask.highlevelgraph import MaterializedLayer
 from typing import Unpack
 
 from reduced import _blocks, _client
@@ -107,11 +108,11 @@ def reduce(array: Any, ops: str | Sequence[str], *, server: str | None = None, *
 
 
 def describe(array: Any, *, server: str | None = None, **options: Unpack[Options]) -> Any:
-    """A dask value of what `Client.describe` answers, without the quartiles, and without argmin and argmax where `reduce`
-    refuses them."""
+    """A dask value of what `Client.describe` answers, exactly, but without argmin and argmax where `reduce` refuses them. The
+    quartiles take rounds, as those of `reduce`."""
     asked: Options = {"nan": "omit", "ddof": 1, **options}
     cut = _cut(array)
-    names = list(_client._DESCRIBE)
+    names = [*_client._DESCRIBE, _client._QUARTILES]
     if not _blocks.knows_places(_blocks.question(names, asked, len(cut.chunks), missing=cut.missing), cut.chunks):
         names = [op for op in names if op not in _client._POSITIONS]
     fills = any(options.get(name) is not None for name in ("axis", "keys", "where"))
@@ -122,7 +123,7 @@ def describe(array: Any, *, server: str | None = None, **options: Unpack[Options
 
 def _summary(results: Results, masks_extrema: bool, masks_sum: bool) -> Results:
     """Results of which those without an answer are None, or masked."""
-    results._describes("", [name for name in _client._DESCRIBED if not name.endswith("%")])
+    results._describes(_client._QUARTILES, _client._DESCRIBED)
     return results._masked(masks_extrema, masks_sum) if isinstance(results, ArrayResults) else results
 
 
@@ -157,9 +158,16 @@ def _lazy(array: Any) -> Any | None:
 
 
 def _after(array: Any, wholes: list[Any]) -> Any:
-    """An array of dask whose chunks are computed after `wholes`; the blocks of others are those that there are."""
+    """An array of dask whose chunks are computed after `wholes`; the blocks of others are those that there are.
+
+    When `bind` of dask 2024.12 and later copies tasks of slices, changed chunks and the like, they still depend on the tasks that it
+    has renamed. Such chunks stay, too.
+    """
     lazy = _lazy(array)
-    return bind(lazy, wholes) if hasattr(lazy, "numblocks") else array
+    if lazy is None or not hasattr(lazy, "numblocks"):
+        return array
+    tasks = (task for layer in lazy.__dask_graph__().layers.values() if isinstance(layer, MaterializedLayer) for task in layer.values())
+    return array if any(getattr(task, "dependencies", None) for task in tasks) else bind(lazy, wholes)
 
 
 def _cut(array: Any) -> _Cut:

@@ -222,17 +222,17 @@ ByteArray ArrayOf(std::string bytes) {
 }
 
 // Arrays of results without errors, which this takes; the keys last, as those of an op without a name. Those that the
-// server has kept for `owner` become Residents of `remote`.
-nb::list Arrays(std::vector<client::ResultArray>& results, client::ResultArray& keys, Remote* remote = nullptr,
+// server of `reducer` has kept for `owner` become Residents.
+nb::list Arrays(std::vector<client::ResultArray>& results, client::ResultArray& keys, Reducer* reducer = nullptr,
                 const std::string& owner = {}) {
   nb::list list;
   if (!keys.array.dtype.empty()) results.push_back(std::move(keys));
   for (client::ResultArray& result : results) {
     if (!result.error.ok()) continue;
     nb::object elements;
-    if (remote != nullptr && !result.id.empty()) {
+    if (reducer != nullptr && !result.id.empty()) {
       elements = nb::cast(std::make_unique<Resident>(
-          Run(nullptr, [&](const client::Interrupted&) { return remote->Own(result, owner); })));
+          Run(nullptr, [&](const client::Interrupted&) { return reducer->Own(result, owner); })));
     } else {
       elements = nb::cast(ArrayOf(std::move(result.array.data)));
     }
@@ -246,9 +246,7 @@ class ArrayReply {
  public:
   // `keep`: that of the request.
   ArrayReply(Reducer& reducer, const std::optional<client::KeepOptions>& keep, client::ArrayReply reply)
-      : remote_(dynamic_cast<Remote*>(&reducer)),
-        owner_(keep.has_value() ? keep->owner : ""),
-        reply_(std::move(reply)) {
+      : reducer_(reducer), owner_(keep.has_value() ? keep->owner : ""), reply_(std::move(reply)) {
     rest_ = {.via = reply_.via,
              .count = reply_.count,
              .execution = reply_.execution,
@@ -260,10 +258,10 @@ class ArrayReply {
   const Reply& rest() const { return rest_; }
   nb::list statuses() const { return Statuses(reply_.results); }
   // Gives the results away. To be called last, while the reducer lives.
-  nb::list Take() { return Arrays(reply_.results, reply_.keys, remote_, owner_); }
+  nb::list Take() { return Arrays(reply_.results, reply_.keys, &reducer_, owner_); }
 
  private:
-  Remote* const remote_;
+  Reducer& reducer_;
   const std::string owner_;
   client::ArrayReply reply_;
   Reply rest_;

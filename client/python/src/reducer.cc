@@ -97,20 +97,11 @@ absl::StatusOr<client::Reply> Reducer::Reduce(const CudaArray& /*array*/, const 
 absl::StatusOr<client::ArrayReply> Reducer::ReduceArray(const CudaArray& /*array*/, const Ops& /*ops*/,
                                                         const Partition& /*partition*/,
                                                         const client::ReduceOptions& /*options*/) {
-  return absl::UnimplementedError(
-      "axis: got it with memory of a GPU in a session or with local:; allowed: with a client");
+  return absl::InvalidArgumentError("array: got memory of a GPU with local:; allowed: host memory");
 }
 
-absl::StatusOr<client::ArrayReply> Reducer::ReduceArray(const client::ArrayView& /*array*/, const Ops& /*ops*/,
-                                                        const Partition& /*partition*/,
-                                                        const client::ReduceOptions& /*options*/) {
-  return absl::UnimplementedError("axis: got it in a session; allowed: with a client");
-}
-
-absl::StatusOr<client::ArrayReply> Reducer::ReduceArray(const client::RemoteArray& /*array*/, const Ops& /*ops*/,
-                                                        const Partition& /*partition*/,
-                                                        const client::ReduceOptions& /*options*/) {
-  return absl::UnimplementedError("axis: got it with a resident array in a session; allowed: with a client");
+absl::StatusOr<client::ResidentArray> Reducer::Own(const client::ResultArray& /*kept*/, const std::string& /*owner*/) {
+  return absl::InvalidArgumentError("keep: got an array with local:; allowed: of a server");
 }
 
 Remote::Remote(std::unique_ptr<client::Client> client) : client_(std::move(client)) {}
@@ -335,6 +326,46 @@ absl::StatusOr<client::Reply> RemoteSession::Reduce(const CudaArray& array, cons
   return ReduceCuda(*open->client, array, options, reduce);
 }
 
+template <class Array>
+absl::StatusOr<client::ArrayReply> RemoteSession::ReduceBesideArrays(const Array& array, const Ops& ops,
+                                                                     const Partition& partition,
+                                                                     const client::ReduceOptions& options) {
+  const absl::StatusOr<Open> open = Use();
+  if (!open.ok()) return open.status();
+  return ReduceBeside(*open->client, partition, [&](const client::PartitionOptions& readable) {
+    return open->session->ReduceArray(array, ops, readable, options);
+  });
+}
+
+absl::StatusOr<client::ArrayReply> RemoteSession::ReduceArray(const client::ArrayView& array, const Ops& ops,
+                                                              const Partition& partition,
+                                                              const client::ReduceOptions& options) {
+  return ReduceBesideArrays(array, ops, partition, options);
+}
+
+absl::StatusOr<client::ArrayReply> RemoteSession::ReduceArray(const client::RemoteArray& array, const Ops& ops,
+                                                              const Partition& partition,
+                                                              const client::ReduceOptions& options) {
+  return ReduceBesideArrays(array, ops, partition, options);
+}
+
+absl::StatusOr<client::ArrayReply> RemoteSession::ReduceArray(const CudaArray& array, const Ops& ops,
+                                                              const Partition& partition,
+                                                              const client::ReduceOptions& options) {
+  const absl::StatusOr<Open> open = Use();
+  if (!open.ok()) return open.status();
+  return ReduceCuda(*open->client, array, options,
+                    [&](const client::RemoteArray& shared, const client::ReduceOptions& own) {
+                      return ReduceBesideArrays(shared, ops, partition, own);
+                    });
+}
+
+absl::StatusOr<client::ResidentArray> RemoteSession::Own(const client::ResultArray& kept, const std::string& owner) {
+  const absl::StatusOr<Open> open = Use();
+  if (!open.ok()) return open.status();
+  return open->client->Own(kept, owner);
+}
+
 const client::LocalEngine& Local::Engine() {
   struct Holder {
     std::once_flag once;
@@ -355,6 +386,12 @@ absl::StatusOr<client::Reply> Local::Reduce(const client::ArrayView& array, cons
 
 absl::StatusOr<client::Reply> Local::Reduce(const client::RemoteArray& /*array*/, const Ops& /*ops*/,
                                             const client::ReduceOptions& /*options*/) {
+  return absl::InvalidArgumentError("array: got a resident array of a server; allowed: arrays of local:");
+}
+
+absl::StatusOr<client::ArrayReply> Local::ReduceArray(const client::RemoteArray& /*array*/, const Ops& /*ops*/,
+                                                      const Partition& /*partition*/,
+                                                      const client::ReduceOptions& /*options*/) {
   return absl::InvalidArgumentError("array: got a resident array of a server; allowed: arrays of local:");
 }
 

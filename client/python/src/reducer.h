@@ -44,16 +44,18 @@ class Reducer {
   // Memory of a GPU of this process. INVALID_ARGUMENT: the engine of this process can't read it.
   virtual absl::StatusOr<client::Reply> Reduce(const CudaArray& array, const Ops& ops,
                                                const client::ReduceOptions& options);
-  // Along axes. UNIMPLEMENTED: of a session.
+  // To arrays.
   virtual absl::StatusOr<client::ArrayReply> ReduceArray(const client::ArrayView& array, const Ops& ops,
                                                          const Partition& partition,
-                                                         const client::ReduceOptions& options);
+                                                         const client::ReduceOptions& options) = 0;
   virtual absl::StatusOr<client::ArrayReply> ReduceArray(const client::RemoteArray& array, const Ops& ops,
                                                          const Partition& partition,
-                                                         const client::ReduceOptions& options);
+                                                         const client::ReduceOptions& options) = 0;
   virtual absl::StatusOr<client::ArrayReply> ReduceArray(const CudaArray& array, const Ops& ops,
                                                          const Partition& partition,
                                                          const client::ReduceOptions& options);
+  // As client::Client::Own. INVALID_ARGUMENT: the engine of this process keeps nothing.
+  virtual absl::StatusOr<client::ResidentArray> Own(const client::ResultArray& kept, const std::string& owner);
   // Ends what it holds at the server. May be called any number of times.
   virtual void Close() = 0;
 };
@@ -74,9 +76,21 @@ class RemoteSession final : public Reducer {
                                        const client::ReduceOptions& options) override;
   absl::StatusOr<client::Reply> Reduce(const CudaArray& array, const Ops& ops,
                                        const client::ReduceOptions& options) override;
+  absl::StatusOr<client::ArrayReply> ReduceArray(const client::ArrayView& array, const Ops& ops,
+                                                 const Partition& partition,
+                                                 const client::ReduceOptions& options) override;
+  absl::StatusOr<client::ArrayReply> ReduceArray(const client::RemoteArray& array, const Ops& ops,
+                                                 const Partition& partition,
+                                                 const client::ReduceOptions& options) override;
+  absl::StatusOr<client::ArrayReply> ReduceArray(const CudaArray& array, const Ops& ops, const Partition& partition,
+                                                 const client::ReduceOptions& options) override;
+  absl::StatusOr<client::ResidentArray> Own(const client::ResultArray& kept, const std::string& owner) override;
   void Close() override;
 
  private:
+  template <class Array>
+  absl::StatusOr<client::ArrayReply> ReduceBesideArrays(const Array& array, const Ops& ops, const Partition& partition,
+                                                        const client::ReduceOptions& options);
   struct Open {
     std::shared_ptr<client::Session> session;  // null: closed
     std::shared_ptr<client::Client> client;
@@ -117,9 +131,9 @@ class Remote final : public Reducer {
   void Close() override;
 
   absl::StatusOr<client::ResidentArray> Put(const client::ArrayView& array, const client::PutOptions& options);
-  // As client::Client::GetArray, client::Client::Own and client::Client::DefaultOwner.
+  absl::StatusOr<client::ResidentArray> Own(const client::ResultArray& kept, const std::string& owner) override;
+  // As client::Client::GetArray and client::Client::DefaultOwner.
   absl::StatusOr<client::HostArray> Get(const std::string& id, absl::Duration timeout);
-  absl::StatusOr<client::ResidentArray> Own(const client::ResultArray& kept, const std::string& owner);
   absl::StatusOr<std::string> DefaultOwner();
   absl::StatusOr<client::ServerInfo> Info();
   absl::StatusOr<std::unique_ptr<RemoteSession>> OpenSession(const std::string& via);
@@ -145,6 +159,9 @@ class Local final : public Reducer {
   absl::StatusOr<client::Reply> Reduce(const client::RemoteArray& array, const Ops& ops,
                                        const client::ReduceOptions& options) override;
   absl::StatusOr<client::ArrayReply> ReduceArray(const client::ArrayView& array, const Ops& ops,
+                                                 const Partition& partition,
+                                                 const client::ReduceOptions& options) override;
+  absl::StatusOr<client::ArrayReply> ReduceArray(const client::RemoteArray& array, const Ops& ops,
                                                  const Partition& partition,
                                                  const client::ReduceOptions& options) override;
   void Close() override {}

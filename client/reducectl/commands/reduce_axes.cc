@@ -81,9 +81,11 @@ absl::StatusOr<Region> ShareForResults(Client& server, const std::string& path) 
 
 class Reducer {
  public:
-  Reducer(Place place, const CommonOptions& common, Question question, const AxesArguments& arguments,
-          const SideFiles& sides)
+  // `session`: null, or what the inputs are sent over.
+  Reducer(Place place, std::unique_ptr<Session> session, const CommonOptions& common, Question question,
+          const AxesArguments& arguments, const SideFiles& sides)
       : place_(std::move(place)),
+        session_(std::move(session)),
         common_(common),
         question_(std::move(question)),
         arguments_(arguments),
@@ -144,8 +146,9 @@ class Reducer {
     if (arguments_.options.y.has_value() || arguments_.options.weights.has_value()) return ReduceTwo(input, options);
     const auto reduce = [&](const ArrayView& array, const std::vector<std::string>& ops,
                             const PartitionOptions& partition) {
-      return place_.local != nullptr ? place_.local->ReduceArray(array, ops, partition, options)
-                                     : place_.server->ReduceArray(array, ops, partition, options);
+      if (place_.local != nullptr) return place_.local->ReduceArray(array, ops, partition, options);
+      return session_ != nullptr ? session_->ReduceArray(array, ops, partition, options)
+                                 : place_.server->ReduceArray(array, ops, partition, options);
     };
     if (place_.local != nullptr) options.timeout = common_.timeout;
     if (!input.missing.empty()) return ReduceMasked(input, question_.ops, arguments_.options, options, reduce);
@@ -162,7 +165,7 @@ class Reducer {
       if (question_.via == Question::kRegion) return region.status();
     }
     UploadProgress progress(!common_.json);
-    options.via = question_.via == Question::kRegion ? "auto" : question_.via;
+    options.via = question_.via == "inline" ? question_.via : "auto";
     options.on_progress = progress.hook();
     return reduce(input.View(), question_.ops, arguments_.options);
   }
@@ -216,6 +219,7 @@ class Reducer {
   }
 
   const Place place_;
+  const std::unique_ptr<Session> session_;  // null: each input is a call of its own
   const CommonOptions& common_;
   const Question question_;
   const AxesArguments& arguments_;
@@ -343,9 +347,11 @@ void CheckAxes(const Question& question, const AxesArguments& arguments) {
     if (!arguments.out.empty()) throw CLI::ExcludesError("--write-to", "--out");
     if (!arguments.out_keys.empty()) throw CLI::ExcludesError("--write-to", "--out-keys");
   }
-  if (question.via != "auto" && question.via != "inline" && question.via != Question::kRegion) {
+  if (question.via != "auto" && question.via != "inline" && question.via != Question::kRegion &&
+      !question.in_session()) {
     throw CLI::ValidationError(
-        "--via", absl::StrCat("got ", question.via, "; allowed: auto, inline, region for arrays of results"));
+        "--via",
+        absl::StrCat("got ", question.via, "; allowed: auto, inline, session, ring, region for arrays of results"));
   }
   if (arguments.out.empty() && arguments.write_to.empty()) return;
   const std::size_t inputs = question.sources.empty() ? question.arrays.size() : question.sources.size();
@@ -384,7 +390,7 @@ ExitCode ReduceAxes(const CommonOptions& common, Question question, const AxesAr
   InputOptions& input = question.input;
   input.timeout = common.timeout.value_or(absl::InfiniteDuration());
   input.one_piece = input.positions = true;  // the dimensions matter, and so does their order
-  input.in_memory = place->local != nullptr;
+  input.in_memory = place->local != nullptr || question.in_session();
   if (!question.sources.empty()) input.arrays = question.arrays;
   input.missing = MissingFor(question.ops, question.options, Missing::kZero);
   if (question.via == Question::kRegion) input.hold = Hold::kShare;
@@ -414,7 +420,13 @@ ExitCode ReduceAxes(const CommonOptions& common, Question question, const AxesAr
       own.options.write_to->token = region->token();
     }
   }
-  return Reducer(*std::move(place), common, std::move(question), own, sides).Run();
+  std::unique_ptr<Session> session;
+  if (question.in_session()) {
+    absl::StatusOr<std::unique_ptr<Session>> opened = place->server->OpenSession({.via = question.via});
+    if (!opened.ok()) return ReportCallError("reduce", opened.status());
+    session = *std::move(opened);
+  }
+  return Reducer(*std::move(place), std::move(session), common, std::move(question), own, sides).Run();
 }
 
 ExitCode WriteArrays(const AxesArguments& arguments, const std::vector<ResultArray>& results, const ResultArray& keys) {

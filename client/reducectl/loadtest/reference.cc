@@ -11,10 +11,13 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client/reducectl/loadtest/distribution.h"
 #include "client/reducectl/loadtest/schedule.h"
 #include "client/reducectl/output/render.h"
 #include "kernels/algebra/dtype.h"
 #include "kernels/algebra/float_format.h"
+#include "reduced/host_array.h"
+#include "reduced/ops.h"
 
 namespace reduced::client {
 namespace {
@@ -146,14 +149,11 @@ Answer OfElement(Integer value) {
 
 // The elements of FillRandom are exact in f64.
 template <class T>
-double Median(const Pass<T>& pass) {
+std::vector<double> ElementsOf(const Pass<T>& pass) {
   std::vector<double> elements;
   elements.reserve(static_cast<std::size_t>(pass.count));
   for (std::int64_t i = 0; i < pass.count; ++i) elements.push_back(static_cast<double>(pass.At(i)));
-  const auto upper = elements.begin() + pass.count / 2;
-  std::nth_element(elements.begin(), upper, elements.end());
-  if (pass.count % 2 != 0) return *upper;
-  return (*upper + *std::max_element(elements.begin(), upper)) / 2;
+  return elements;
 }
 
 template <class T>
@@ -171,7 +171,6 @@ std::optional<Answer> AnswerOf(const Pass<T>& pass, const std::string& op) {
     if (op == "var") return Answer{variance, off};
     return Answer{std::sqrt(variance), off / std::max(std::sqrt(variance), std::sqrt(off))};
   }
-  if (op == "median" && pass.count > 0) return Answer{Median(pass)};
   if (op == "argmin") return index(pass.argmin);
   if (op == "argmax") return index(pass.argmax);
   if (op == "any") return Answer{pass.nonzero > 0};
@@ -206,8 +205,38 @@ std::optional<Answer> AnswerOf(const Pass<T>& pass, const std::string& op) {
   return std::nullopt;
 }
 
-std::string ToText(const std::variant<double, std::int64_t, std::uint64_t, bool>& value) {
-  return Dump(ToJson(Value{"f64", value}));
+std::string ToText(const Scalar& value) { return Dump(ToJson(Value{"f64", value})); }
+
+bool Near(const Scalar& expected, double tolerance, const Scalar& got) {
+  if (expected.index() != got.index()) return false;
+  const auto* const right = std::get_if<double>(&expected);
+  if (right != nullptr && std::isfinite(*right)) {
+    return std::abs(*right - std::get<double>(got)) <= tolerance;  // false for NaN
+  }
+  const auto* const count = std::get_if<std::uint64_t>(&expected);
+  if (count == nullptr || tolerance == 0) return expected == got;
+  return std::abs(static_cast<double>(*count) - static_cast<double>(std::get<std::uint64_t>(got))) <= tolerance;
+}
+
+std::string Wrong(const std::string& op, const std::string& got, const Scalar& expected, double tolerance) {
+  return absl::StrCat(op, " is ", got, ", expected ", ToText(expected),
+                      tolerance > 0 ? absl::StrCat(" +- ", tolerance) : "");
+}
+
+// What is wrong with an array of results. Empty: nothing.
+std::string Mismatch(const std::string& op, const Answer& expected, const HostArray& got) {
+  const auto size = static_cast<std::int64_t>(expected.array->size());
+  if (got.shape != std::vector<std::int64_t>{size}) {
+    return absl::StrCat(op, " has the shape (", absl::StrJoin(got.shape, ", "), "), expected (", size, ")");
+  }
+  for (std::int64_t i = 0; i < size; ++i) {
+    const Scalar& right = (*expected.array)[static_cast<std::size_t>(i)];
+    const Scalar element = got.At(i).value;
+    if (!Near(right, expected.tolerance, element)) {
+      return Wrong(absl::StrCat(op, "[", i, "]"), ToText(element), right, expected.tolerance);
+    }
+  }
+  return "";
 }
 
 }  // namespace
@@ -230,7 +259,15 @@ absl::StatusOr<std::vector<Answer>> Expected(const std::vector<std::string>& ops
   return WithType(dtype, [&]<class T>(T) -> absl::StatusOr<std::vector<Answer>> {
     const Pass<T> pass(static_cast<const T*>(data), count);
     std::vector<Answer> answers;
+    std::optional<Distribution> distribution;
     for (const std::string& op : ops) {
+      if (IsOfDistribution(op)) {
+        if (!distribution.has_value()) distribution.emplace(*DTypeFromName(dtype), ElementsOf(pass));
+        absl::StatusOr<Answer> sorted = distribution->Of(op);
+        if (!sorted.ok()) return sorted.status();
+        answers.push_back(*std::move(sorted));
+        continue;
+      }
       const std::optional<Answer> answer = AnswerOf(pass, op);
       if (!answer.has_value()) {
         return absl::UnimplementedError(absl::StrCat("op ", op, " of ", dtype, " can't be verified"));
@@ -241,23 +278,29 @@ absl::StatusOr<std::vector<Answer>> Expected(const std::vector<std::string>& ops
   });
 }
 
-bool Matches(const Answer& expected, const Value& got) {
-  if (expected.value.index() != got.value.index()) return false;
-  const auto* const right = std::get_if<double>(&expected.value);
-  if (right == nullptr || !std::isfinite(*right)) return expected.value == got.value;
-  return std::abs(*right - std::get<double>(got.value)) <= expected.tolerance;  // false for NaN
-}
+bool Matches(const Answer& expected, const Value& got) { return Near(expected.value, expected.tolerance, got.value); }
 
-std::string Mismatch(const std::vector<Answer>& expected, const std::vector<Result>& results) {
-  if (expected.size() != results.size()) {
-    return absl::StrCat("got ", results.size(), " results, expected ", expected.size());
+std::string Mismatch(const std::vector<std::string>& ops, const std::vector<Answer>& expected, const Reply& reply) {
+  if (const std::size_t got = reply.results.size() + reply.arrays.size(); got != expected.size()) {
+    return absl::StrCat("got ", got, " results, expected ", expected.size());
   }
-  for (std::size_t i = 0; i < results.size(); ++i) {
-    const absl::StatusOr<Value>& got = results[i].value;
-    if (got.ok() && Matches(expected[i], *got)) continue;
-    return absl::StrCat(results[i].op, " is ", got.ok() ? ToText(got->value) : std::string(got.status().message()),
-                        ", expected ", ToText(expected[i].value),
-                        expected[i].tolerance > 0 ? absl::StrCat(" +- ", expected[i].tolerance) : "");
+  // Values and arrays are in the order of the ops each. An error is among the values.
+  auto result = reply.results.begin();
+  auto array = reply.arrays.begin();
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    std::string wrong;
+    if (array != reply.arrays.end() && array->op == ops[i] && expected[i].array.has_value()) {
+      wrong = Mismatch(ops[i], expected[i], array++->array);
+    } else if (result == reply.results.end() || result->op != ops[i]) {
+      wrong = absl::StrCat("got no result of ", ops[i]);
+    } else if (const absl::StatusOr<Value>& got = (result++)->value; !got.ok()) {
+      wrong = absl::StrCat(ops[i], " is ", std::string(got.status().message()));
+    } else if (expected[i].array.has_value()) {
+      wrong = absl::StrCat(ops[i], " is ", ToText(got->value), ", expected an array");
+    } else if (!Matches(expected[i], *got)) {
+      wrong = Wrong(ops[i], ToText(got->value), expected[i].value, expected[i].tolerance);
+    }
+    if (!wrong.empty()) return wrong;
   }
   return "";
 }

@@ -153,7 +153,7 @@ void Sender::Count(Slot& slot) {
   if (error.ok() && verify_ > 0 && verify_due_ >= 1) {
     verify_due_ -= 1;
     verified = true;
-    wrong = Mismatch(item.expected, reply->results);
+    wrong = Mismatch(item.ops, item.expected, *reply);
   }
   const absl::MutexLock lock(&tally_mutex_);
   Tally& tally = *tally_;

@@ -197,7 +197,7 @@ absl::Status Work::Probe() {
     const absl::StatusOr<Reply> reply = (*caller)->Reduce(index);
     const Item& item = items_[index];
     if (!reply.ok()) return WithPlace(reply.status(), NameOf(item));
-    const std::string wrong = options_.verify ? Mismatch(item.expected, reply->results) : "";
+    const std::string wrong = options_.verify ? Mismatch(item.ops, item.expected, *reply) : "";
     if (!wrong.empty()) return WithPlace(absl::DataLossError(wrong), NameOf(item));
   }
   return absl::OkStatus();

@@ -158,6 +158,74 @@ TEST(Reference, KnownAnswers) {
   EXPECT_EQ(std::get<std::int64_t>(at("bit_xor")), 3 ^ -5);
 }
 
+TEST(Reference, AnswersOfTheDistribution) {
+  const std::vector<std::int16_t> elements = {3, -5, 7, 7, 3, 7, 0, 12};  // -5 0 3 3 7 7 7 12
+  using Scalars = std::vector<Scalar>;
+  const auto i = [](std::int64_t value) { return Scalar(value); };
+  const auto u = [](std::uint64_t value) { return Scalar(value); };
+  const std::vector<std::pair<std::string, Scalars>> arrays = {{"quantile(0,0.5,0.6,1)", {-5.0, 5.0, 7.0, 12.0}},
+                                                               {"quantile(0.5,0.1;method=lower)", {i(3), i(-5)}},
+                                                               {"quantile(0.5;method=higher)", {i(7)}},
+                                                               {"quantile(0.5,0.2;method=nearest)", {i(7), i(0)}},
+                                                               {"quantile(0.1;method=midpoint)", {-2.5}},
+                                                               {"histogram(-5,7,3)", {u(1), u(1), u(5)}},
+                                                               {"histogram(edges=0,3,7)", {u(1), u(5)}},
+                                                               {"topk( 3)", {i(12), i(7), i(7)}},
+                                                               {"bottomk(2)", {i(-5), i(0)}},
+                                                               {"argtopk(3)", {u(7), u(2), u(3)}},
+                                                               {"argbottomk(4)", {u(1), u(6), u(0), u(4)}}};
+  for (const auto& [op, right] : arrays) {
+    const auto answers = Expected({op}, "i16", elements.data(), 8);
+    ASSERT_TRUE(answers.ok()) << answers.status();
+    ASSERT_TRUE((*answers)[0].array.has_value()) << op;
+    EXPECT_EQ(*(*answers)[0].array, right) << op;
+  }
+  const std::vector<std::pair<std::string, Scalar>> values = {
+      {"median", 5.0}, {"median(method=higher)", i(7)}, {"distinct", u(5)}, {"distinct_exact", u(5)}, {"mode", i(7)}};
+  for (const auto& [op, right] : values) {
+    const auto answers = Expected({op}, "i16", elements.data(), 8);
+    ASSERT_TRUE(answers.ok()) << answers.status();
+    EXPECT_EQ((*answers)[0].value, right) << op;
+    EXPECT_EQ((*answers)[0].tolerance, 0) << op;
+  }
+  for (const char* const wrong : {"topk(9)", "quantile(2)", "quantile", "histogram(1,0,3)", "medium(1)"}) {
+    EXPECT_FALSE(Expected({wrong}, "i16", elements.data(), 8).ok()) << wrong;
+  }
+  EXPECT_FALSE(Expected({"mode"}, "f32", elements.data(), 4).ok());
+}
+
+TEST(Reference, WrongArraysAreFound) {
+  const std::vector<std::int16_t> elements = {3, 1, 2};
+  const std::vector<std::string> ops = {"sum", "topk(2)", "median", "argtopk(1)"};
+  const auto expected = Expected(ops, "i16", elements.data(), 3);
+  ASSERT_TRUE(expected.ok()) << expected.status();
+  const auto array = [](std::string op, std::string dtype, std::vector<std::int64_t> shape, std::string data) {
+    return ResultArray{.op = std::move(op), .array = {std::move(dtype), std::move(shape), std::move(data)}};
+  };
+  const std::string two("\3\0\2\0", 4), first(8, '\0');
+  const Reply right{.results = {{"sum", Value{"i64", std::int64_t{6}}}, {"median", Value{"f64", 2.0}}},
+                    .arrays = {array("topk(2)", "i16", {2}, two), array("argtopk(1)", "u64", {1}, first)}};
+  EXPECT_EQ(Mismatch(ops, *expected, right), "");
+  Reply wrong = right;
+  wrong.arrays[0].array.data[2] = 1;
+  EXPECT_EQ(Mismatch(ops, *expected, wrong), "topk(2)[1] is 1, expected 2");
+  wrong = right;
+  wrong.arrays[0].array = {"i16", {1}, two.substr(2)};
+  EXPECT_EQ(Mismatch(ops, *expected, wrong), "topk(2) has the shape (1), expected (2)");
+  wrong = right;
+  std::swap(wrong.arrays[0], wrong.arrays[1]);
+  EXPECT_EQ(Mismatch(ops, *expected, wrong), "got no result of topk(2)");
+  wrong = right;
+  wrong.results[1].value = Value{"f64", 2.5};
+  EXPECT_EQ(Mismatch(ops, *expected, wrong), "median is 2.5, expected 2.0");
+  wrong.results.pop_back();
+  EXPECT_EQ(Mismatch(ops, *expected, wrong), "got 3 results, expected 4");
+  wrong = right;
+  wrong.arrays.pop_back();
+  wrong.results.push_back({"argtopk(1)", absl::InvalidArgumentError("none")});
+  EXPECT_EQ(Mismatch(ops, *expected, wrong), "argtopk(1) is none");
+}
+
 TEST(Reference, EveryDtypeIsFilledWithoutZerosAndAlikeForASeed) {
   for (const std::string& dtype : DTypeNames()) {
     constexpr int kCount = 1000;

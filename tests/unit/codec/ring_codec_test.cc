@@ -70,6 +70,12 @@ TEST(RingCodecTest, ShapesBecomeCounts) {
 TEST(RingCodecTest, WhatTheFixedFormLacks) {
   void (*const changes[])(v1::ReduceRequest&) = {
       [](auto& r) { r.set_return_state(true); },
+      [](auto& r) { r.set_ops(1, v1::OP_MEDIAN); },
+      [](auto& r) { r.add_calls()->set_op(v1::OP_SUM); },
+      [](auto& r) { r.mutable_axes(); },
+      [](auto& r) { r.mutable_segments(); },
+      [](auto& r) { r.mutable_keys(); },
+      [](auto& r) { r.mutable_where(); },
       [](auto& r) { r.mutable_options()->set_pipeline("cub"); },
       [](auto& r) { r.mutable_options()->set_device("cpu"); },
       [](auto& r) { r.mutable_options()->set_block_size(64); },
