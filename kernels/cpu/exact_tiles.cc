@@ -17,7 +17,7 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/exact_tiles.cc"
 #include "hwy/foreach_target.h"
 // After foreach_target.h
-#include "kernels/cpu/doubles-inl.h"
+#include "kernels/algebra/doubles-inl.h"
 #include "kernels/cpu/near_tiles-inl.h"
 #include "kernels/cpu/vectors-inl.h"
 

@@ -16,8 +16,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "kernels/algebra/doubles-inl.h"
 #include "kernels/algebra/float_format.h"
-#include "kernels/cpu/doubles-inl.h"
 #include "kernels/cpu/exact_tiles.h"
 #include "kernels/cpu/extent.h"
 #include "kernels/cpu/vectors-inl.h"

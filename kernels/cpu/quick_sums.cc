@@ -15,7 +15,7 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/quick_sums.cc"
 #include "hwy/foreach_target.h"
 // After foreach_target.h
-#include "kernels/cpu/doubles-inl.h"
+#include "kernels/algebra/doubles-inl.h"
 #include "kernels/cpu/transpose-inl.h"
 
 #ifndef REDUCED_KERNELS_CPU_QUICK_SUMS_CC_

@@ -8,7 +8,7 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/tiles_float.cc"
 #include "hwy/foreach_target.h"
 // After foreach_target.h
-#include "kernels/cpu/doubles-inl.h"
+#include "kernels/algebra/doubles-inl.h"
 #include "kernels/cpu/extrema-inl.h"
 #include "kernels/cpu/vectors-inl.h"
 

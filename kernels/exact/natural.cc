@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstddef>
 #include <limits>
 
@@ -12,11 +13,10 @@ namespace {
 
 // The largest r with r * r <= value.
 std::uint64_t Root(UInt128 value) {
-  std::uint64_t root = 0;
-  for (std::uint64_t bit = std::uint64_t{1} << 63; bit != 0; bit >>= 1) {
-    const std::uint64_t larger = root | bit;
-    if (static_cast<UInt128>(larger) * larger <= value) root = larger;
-  }
+  const auto most = static_cast<long double>(std::numeric_limits<std::uint64_t>::max());
+  auto root = static_cast<std::uint64_t>(std::min(std::sqrt(static_cast<long double>(value)), most));  // or nearly
+  while (static_cast<UInt128>(root) * root > value) --root;
+  while (value - static_cast<UInt128>(root) * root > 2 * static_cast<UInt128>(root)) ++root;
   return root;
 }
 

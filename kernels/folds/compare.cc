@@ -169,18 +169,20 @@ class CompareFold final : public DistributionFold {
     }
   }
 
+  // The greatest figure so far; -1: none.
+  double Best(ComparisonRecord which) const {
+    const Record& record = records_[static_cast<std::size_t>(which)];
+    return record.any() ? FigureOfRank(record.rank) : -1;
+  }
+
   // Adds a tile of finite doubles. It is looked at one by one only if it may have a record.
   bool AddWhole(const TermTile& tile, const Magnitudes& of_x, const Magnitudes& of_y, std::int64_t first) {
-    const auto best = [this](ComparisonRecord which) {
-      const Record& record = records_[static_cast<std::size_t>(which)];
-      return record.any() ? FigureOfRank(record.rank) : -1;
-    };
     ComparedTile found;
     const CompareRules rules{.rtol = call_.given().rtol,
                              .atol = call_.given().atol,
                              .steps = steps_,
                              .counts_steps = is_float_,
-                             .best_rel = std::max(0.0, best(ComparisonRecord::kRel))};
+                             .best_rel = std::max(0.0, Best(ComparisonRecord::kRel))};
     if (!CompareWholeTile(tile, of_x, of_y, rules, &found)) return false;
     if (found.greatest == 0) {
       sums_.AddCount(TermCount::kElements, tile.count);
@@ -189,11 +191,21 @@ class CompareFold final : public DistributionFold {
     }
     mismatches_ += static_cast<std::uint64_t>(found.mismatches);
     different_bits_ += static_cast<std::uint64_t>(found.different_bits);
-    const bool record = found.greatest > best(ComparisonRecord::kAbs) || found.more_rel ||
-                        static_cast<double>(found.greatest_steps) > best(ComparisonRecord::kUlp) ||
+    const bool record = found.greatest > Best(ComparisonRecord::kAbs) || found.more_rel ||
+                        static_cast<double>(found.greatest_steps) > Best(ComparisonRecord::kUlp) ||
                         (found.mismatches > 0 && !records_.front().any());
     if (record) AddRecords(tile.x, tile.y, first, tile.count);
     return true;
+  }
+
+  // Indexes ascend.
+  void Offer(ComparisonRecord which, std::uint64_t rank, std::int64_t index, double x, double y) {
+    Record& best = records_[static_cast<std::size_t>(which)];
+    if (rank < best.rank || !best.any()) best = {rank, static_cast<std::uint64_t>(index), x, y};
+  }
+  static double Relative(double distance, double y) {
+    if (distance == 0) return 0;
+    return y == 0 || std::isinf(distance) ? std::numeric_limits<double>::infinity() : distance / std::fabs(y);
   }
 
   // Conversions differ in whether they make NaNs quiet.
@@ -217,23 +229,12 @@ class CompareFold final : public DistributionFold {
   }
 
   void AddIntegers(const void* elements, const void* others, std::int64_t first, std::int64_t count) {
-    constexpr std::int64_t kSome = 64;
-    Int128 x[kSome], y[kSome];
-    bool differ[kSome];
-    const auto load = [](DType dtype, const void* from, std::int64_t begin, std::int64_t some, Int128* to) {
-      VisitDType(dtype, [&]<class T>(std::type_identity<T>) {
-        if constexpr (!kIsFloat<T>) {
-          for (std::int64_t i = 0; i < some; ++i) to[i] = ToInteger(ElementAt<T>(from, begin + i));
-        }
-      });
-    };
-    for (std::int64_t begin = 0; begin < count; begin += kSome) {
-      const std::int64_t some = std::min(kSome, count - begin);
-      load(spec_.dtype, elements, begin, some, x);
-      load(other_, others, begin, some, y);
-      for (std::int64_t i = 0; i < some; ++i) differ[i] = x[i] != y[i];
-      AddValues(x, y, differ, first + begin, some);
-    }
+    Int128 x[kTermTileElements], y[kTermTileElements];
+    bool differ[kTermTileElements];
+    LoadIntegers(spec_.dtype, elements, count, x);
+    LoadIntegers(other_, others, count, y);
+    for (std::int64_t i = 0; i < count; ++i) differ[i] = x[i] != y[i];
+    AddValues(x, y, differ, first, count);
   }
 
   // Adds pairs one by one.
@@ -258,24 +259,23 @@ class CompareFold final : public DistributionFold {
 
   template <class Value>
   void AddRecords(const Value* x, const Value* y, std::int64_t first, std::int64_t count) {
+    double abs = Best(ComparisonRecord::kAbs), rel = Best(ComparisonRecord::kRel), ulp = Best(ComparisonRecord::kUlp);
     for (std::int64_t i = 0; i < count; ++i) {
       const auto a = static_cast<double>(x[i]), b = static_cast<double>(y[i]);
-      const auto offer = [&](ComparisonRecord which, std::uint64_t rank) {
-        Record& best = records_[static_cast<std::size_t>(which)];
-        if (rank < best.rank || !best.any())
-          best = {rank, static_cast<std::uint64_t>(first + i), a, b};  // ranks ascend
-      };
       const bool nan = std::isnan(a) || std::isnan(b);
       if (nan && omits_nans_) continue;
-      if (!records_.front().any() && !Match(x[i], y[i])) offer(ComparisonRecord::kFirst, 0);
+      if (!records_.front().any() && !Match(x[i], y[i])) Offer(ComparisonRecord::kFirst, 0, first + i, a, b);
       if (nan) continue;
       const double distance = x[i] == y[i] ? 0 : DistanceOfValues(x[i], y[i]);
-      const double relative = distance == 0                    ? 0
-                              : b == 0 || std::isinf(distance) ? std::numeric_limits<double>::infinity()
-                                                               : distance / std::fabs(b);
-      offer(ComparisonRecord::kAbs, RankOfFigure(distance));
-      offer(ComparisonRecord::kRel, RankOfFigure(relative));
-      offer(ComparisonRecord::kUlp, RankOfFigure(is_float_ ? static_cast<double>(steps_.Between(a, b)) : distance));
+      const auto offer = [&](ComparisonRecord which, double figure, double* best) {
+        if (figure <= *best) return;
+        *best = figure;
+        Offer(which, RankOfFigure(figure), first + i, a, b);
+      };
+      offer(ComparisonRecord::kAbs, distance, &abs);
+      // A quotient that is greater than another number has a dividend of at least their product, rounded.
+      if (!(distance < rel * std::fabs(b))) offer(ComparisonRecord::kRel, Relative(distance, b), &rel);
+      offer(ComparisonRecord::kUlp, is_float_ ? static_cast<double>(steps_.Between(a, b)) : distance, &ulp);
     }
   }
 

@@ -6,10 +6,13 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <type_traits>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
+#include "kernels/algebra/dtype.h"
 #include "kernels/algebra/op_call.h"
+#include "kernels/algebra/portable.h"
 #include "kernels/algebra/spec.h"
 
 namespace reduced {
@@ -20,6 +23,15 @@ T ElementAt(const void* elements, std::int64_t i) {
   T element;
   std::memcpy(&element, static_cast<const std::byte*>(elements) + i * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
   return element;
+}
+
+// The values of elements of an integer dtype.
+inline void LoadIntegers(DType dtype, const void* elements, std::int64_t count, Int128* to) {
+  VisitDType(dtype, [&]<class T>(std::type_identity<T>) {
+    if constexpr (!kIsFloat<T>) {
+      for (std::int64_t i = 0; i < count; ++i) to[i] = ToInteger(ElementAt<T>(elements, i));
+    }
+  });
 }
 
 // Writes answer `i` of those at any address.

@@ -112,6 +112,45 @@ void AddEach(Term term, const Value* x, const Value* y, std::int64_t count, int 
   }
 }
 
+// Integers as the sums of two doubles: less than 2^34 in magnitude, times 2^32, and less than 2^32.
+class Halves {
+ public:
+  Halves(const Int128* integers, std::int64_t count) : count_(count) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      half_[0][i] = static_cast<double>(static_cast<std::uint32_t>(integers[i]));
+      half_[1][i] = static_cast<double>(static_cast<std::int64_t>(integers[i] >> kBits));
+    }
+    for (std::size_t i = 0; i < 2; ++i) {
+      LoadTermTileOf(DType::kF64, half_[i], count, {kBits + 2, 0, kBits + 2, true}, half_[i], &of_[i]);
+    }
+  }
+
+  // Adds the sum of the integers, and of their products with others.
+  void AddTo(std::span<std::uint64_t> words) const {
+    for (int i = 0; i < 2; ++i) Add(Term::kX, Tile(i, *this, i), i * kBits, words);
+  }
+  void AddProductsTo(const Halves& other, std::span<std::uint64_t> words) const {
+    for (int i = 0; i < 2; ++i) {
+      for (int j = 0; j < 2; ++j) Add(Term::kXY, Tile(i, other, j), (i + j) * kBits, words);
+    }
+  }
+
+ private:
+  static constexpr int kBits = 32;
+
+  TermTile Tile(int i, const Halves& other, int j) const {
+    return {.x = half_[i], .y = other.half_[j], .count = count_, .of_x = of_[i], .of_y = other.of_[j]};
+  }
+  static void Add(Term term, const TermTile& tile, int shift, std::span<std::uint64_t> words) {
+    if (TermTileFoldsHere().of[static_cast<std::size_t>(term)](tile, -shift, words)) return;
+    AddEach(term, tile.x, tile.y, tile.count, -shift, words);
+  }
+
+  std::int64_t count_;
+  alignas(64) double half_[2][kTermTileElements];
+  Magnitudes of_[2];
+};
+
 }  // namespace
 
 TermSums::TermSums(const OpCall& call, const ReduceSpec& spec)
@@ -173,22 +212,45 @@ void TermSums::Add(const TermTile& tile) {
   }
 }
 
+// Integers beyond doubles are added by their halves, each of which is one: x = high 2^32 + low.
 void TermSums::AddIntegers(const void* elements, const void* others, std::int64_t count) {
-  constexpr std::int64_t kSome = 64;
   AddCount(TermCount::kElements, count);
-  Int128 x[kSome], y[kSome] = {};
-  const auto load = [](DType dtype, const void* from, std::int64_t first, std::int64_t some, Int128* to) {
-    VisitDType(dtype, [&]<class T>(std::type_identity<T>) {
-      if constexpr (!kIsFloat<T>) {
-        for (std::int64_t i = 0; i < some; ++i) to[i] = ToInteger(ElementAt<T>(from, first + i));
+  Int128 x[kTermTileElements], y[kTermTileElements] = {};
+  LoadIntegers(dtype_, elements, count, x);
+  if (others != nullptr) LoadIntegers(other_, others, count, y);
+  const Halves of_x(x, count), of_y(y, count);
+  for (std::size_t i = 0; i < layout_.terms.size(); ++i) {
+    switch (const Term term = layout_.terms[i]; term) {
+      case Term::kX:
+        of_x.AddTo(words(i));
+        break;
+      case Term::kY:
+        of_y.AddTo(words(i));
+        break;
+      case Term::kXX:
+        of_x.AddProductsTo(of_x, words(i));
+        break;
+      case Term::kXY:
+        of_x.AddProductsTo(of_y, words(i));
+        break;
+      case Term::kYY:
+        of_y.AddProductsTo(of_y, words(i));
+        break;
+      case Term::kDistance:
+      case Term::kSquaredDistance: {
+        Int128 distances[kTermTileElements];
+        for (std::int64_t k = 0; k < count; ++k) distances[k] = x[k] < y[k] ? y[k] - x[k] : x[k] - y[k];
+        const Halves of_distance(distances, count);
+        if (term == Term::kDistance) {
+          of_distance.AddTo(words(i));
+        } else {
+          of_distance.AddProductsTo(of_distance, words(i));
+        }
+        break;
       }
-    });
-  };
-  for (std::int64_t first = 0; first < count; first += kSome) {
-    const std::int64_t some = std::min(kSome, count - first);
-    load(dtype_, elements, first, some, x);
-    if (others != nullptr) load(other_, others, first, some, y);
-    for (std::size_t i = 0; i < layout_.terms.size(); ++i) AddEach(layout_.terms[i], x, y, some, 0, words(i));
+      default:
+        AddEach(term, x, y, count, 0, words(i));
+    }
   }
 }
 

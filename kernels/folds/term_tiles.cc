@@ -9,6 +9,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "kernels/algebra/portable.h"
 #include "kernels/algebra/vector_targets.h"
 #include "kernels/exact/fixed_point.h"
 #include "kernels/folds/elements.h"
@@ -171,6 +172,47 @@ struct TermBins {
   }
 };
 
+// Bins for terms of any extent: integers of 128 bits, 32 bits apart, that doubles are added to one by one.
+class WideTermBins {
+ public:
+  explicit WideTermBins(int unit) : first_(unit - kSpare) {}
+
+  template <int kFrom>
+  void Deposit(VTerm x) {
+    alignas(64) double lanes[kTermLanes];
+    hn::Store(x, DTerm(), lanes);
+    for (const double lane : lanes) {
+      const auto bits = std::bit_cast<std::uint64_t>(lane);
+      const auto field = static_cast<int>(bits >> 52 & 0x7ff);
+      const std::uint64_t fraction = bits & ((std::uint64_t{1} << 52) - 1);
+      const auto mantissa = static_cast<Int128>(field == 0 ? fraction : fraction | std::uint64_t{1} << 52);
+      const int position = std::max(field, 1) - 1075 - first_;
+      if (mantissa == 0) continue;
+      const Int128 shifted = mantissa << (position % kApart);
+      bin_[position / kApart] += lane < 0 ? -shifted : shifted;
+    }
+  }
+  void Flush(int /*unit*/, int low, std::span<std::uint64_t> words) const {
+    for (int b = 0; b < kBins; ++b) {
+      Int128 units = bin_[b];
+      int position = first_ + b * kApart - low;
+      if (position < 0) units >>= -position;  // all terms are multiples of 2^low
+      for (position = std::max(position, 0); units != 0 && units != -1; units >>= 32, position += 32) {
+        AddAt(static_cast<std::uint32_t>(units), static_cast<unsigned>(position), words);
+      }
+      if (units == -1) AddAt(-1, static_cast<unsigned>(position), words);
+    }
+  }
+
+ private:
+  static constexpr int kApart = 32;
+  static constexpr int kSpare = 53;  // a double's last bit may be below the unit, and 0
+  static constexpr int kBins = (kLargestTermTop - kSmallestTermUnit + kSpare) / kApart + 1;
+
+  const int first_;
+  Int128 bin_[kBins] = {};
+};
+
 // Terms as doubles, each deposited from the bin on that 53 more bits below allow.
 struct ElementDoubles {
   template <class Bins>
@@ -248,11 +290,11 @@ struct SquaredDistanceDoubles {
   }
 };
 
-template <class Doubles, int kBins>
+template <class Doubles, class Bins>
 void AddTerms(const TermTile& tile, const double* x, const double* y, int unit, int low,
               std::span<std::uint64_t> words) {
   const DTerm d;
-  TermBins<kBins> bins(unit);
+  Bins bins(unit);
   const std::int64_t count = (tile.count + kTermTileStep - 1) / kTermTileStep * kTermTileStep;
   for (std::int64_t i = 0; i < count; i += kTermLanes) {
     __builtin_prefetch(tile.x_ahead + i * tile.x_bytes, /*rw=*/0, /*locality=*/2);
@@ -264,40 +306,37 @@ void AddTerms(const TermTile& tile, const double* x, const double* y, int unit, 
 
 // By as few bins as hold the terms.
 template <class Doubles>
-bool AddTermsNear(const TermTile& tile, const double* x, const double* y, const Magnitudes& of, int low,
-                  std::span<std::uint64_t> words) {
+void AddTermsBy(const TermTile& tile, const double* x, const double* y, const Magnitudes& of, int low,
+                std::span<std::uint64_t> words) {
   const int bits = of.top - of.unit;
-  const auto add = bits < 2 * kTermBits   ? &AddTerms<Doubles, 2>
-                   : bits < 4 * kTermBits ? &AddTerms<Doubles, 4>
-                   : bits < 8 * kTermBits ? &AddTerms<Doubles, 8>
-                                          : nullptr;
-  if (add == nullptr) return false;
+  const auto add = bits < 2 * kTermBits   ? &AddTerms<Doubles, TermBins<2> >
+                   : bits < 4 * kTermBits ? &AddTerms<Doubles, TermBins<4> >
+                   : bits < 8 * kTermBits ? &AddTerms<Doubles, TermBins<8> >
+                                          : &AddTerms<Doubles, WideTermBins>;
   add(tile, x, y, of.unit, low, words);
-  return true;
 }
 
 template <Term kTerm>
 bool FoldTerm(const TermTile& tile, int low, std::span<std::uint64_t> words) {
-  const Magnitudes& x = tile.of_x;
-  const Magnitudes& y = tile.of_y;
-  const Magnitudes of = MagnitudesOf(kTerm, x, y);
+  constexpr bool kOfX = kTerm == Term::kX || kTerm == Term::kXX || kTerm == Term::kXXX || kTerm == Term::kXXXX;
+  constexpr bool kOfY = kTerm == Term::kY || kTerm == Term::kYY;
+  const double* const first = kOfY ? tile.y : tile.x;
+  const double* const second = kOfX ? tile.x : tile.y;
+  const Magnitudes& of_first = kOfY ? tile.of_y : tile.of_x;
+  const Magnitudes& of_second = kOfX ? tile.of_x : tile.of_y;
+  const Magnitudes of = MagnitudesOf(kTerm, tile.of_x, tile.of_y);
   if (!of.any) return true;
-  [[maybe_unused]] const Magnitudes square = MagnitudesOf(Term::kXX, x, y);
   const auto far = [](const Magnitudes& each) { return each.top > kLargestTermTop || each.unit < kSmallestTermUnit; };
   if (far(of)) return false;
   constexpr int kDigits = std::numeric_limits<double>::digits;
-  const double* const first = kTerm == Term::kY || kTerm == Term::kYY ? tile.y : tile.x;
-  const double* const second = kTerm == Term::kX || kTerm == Term::kXX || kTerm == Term::kXXX ? tile.x
-                               : kTerm == Term::kXXXX                                         ? tile.x
-                                                                                              : tile.y;
   const auto add = [&]<class Doubles>(std::type_identity<Doubles>) {
-    return AddTermsNear<Doubles>(tile, first, second, of, low, words);
+    AddTermsBy<Doubles>(tile, first, second, of, low, words);
+    return true;
   };
   if constexpr (kTerm == Term::kX || kTerm == Term::kY) return add(std::type_identity<ElementDoubles>());
   constexpr bool kProduct = kTerm == Term::kXX || kTerm == Term::kXY || kTerm == Term::kYY;
   if constexpr (kProduct) {
-    const int digits = kTerm == Term::kXX ? 2 * x.digits : kTerm == Term::kYY ? 2 * y.digits : x.digits + y.digits;
-    if (digits <= kDigits) return add(std::type_identity<ProductDoubles<true> >());
+    if (of_first.digits + of_second.digits <= kDigits) return add(std::type_identity<ProductDoubles<true> >());
   }
   if constexpr (kTerm == Term::kDistance) {
     return of.top - of.unit <= kDigits ? add(std::type_identity<DistanceDoubles<true> >())
@@ -309,8 +348,8 @@ bool FoldTerm(const TermTile& tile, int low, std::span<std::uint64_t> words) {
     return of.top - of.unit <= 2 * kDigits ? add(std::type_identity<SquaredDistanceDoubles<true> >())
                                            : add(std::type_identity<SquaredDistanceDoubles<false> >());
   }
-  if (far(square)) return false;
-  [[maybe_unused]] const bool exact = 2 * x.digits <= kDigits;
+  if (far(MagnitudesOf(Term::kXX, tile.of_x, tile.of_y))) return false;
+  [[maybe_unused]] const bool exact = 2 * of_first.digits <= kDigits;
   if constexpr (kTerm == Term::kXXY || kTerm == Term::kXXX) {
     return exact ? add(std::type_identity<TripleDoubles<true> >()) : add(std::type_identity<TripleDoubles<false> >());
   }

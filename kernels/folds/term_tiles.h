@@ -3,7 +3,8 @@
 // A term is one double, or a few of them that an error-free transformation gives: a product and its rounding error by a
 // fused multiplication, a difference and its rounding error by two-sum. They are added to bins, 40 bits apart from the
 // unit of the tile's terms on, as exact sums of one array are (cpu/exact_tiles.h). The largest and the smallest
-// magnitude of the tile tell how many bins that takes, and that nothing overflows or underflows.
+// magnitude of the tile tell how many bins that takes, and that nothing overflows or underflows. Terms that are further
+// apart go to integers, which takes some times as long.
 #ifndef REDUCED_KERNELS_FOLDS_TERM_TILES_H_
 #define REDUCED_KERNELS_FOLDS_TERM_TILES_H_
 
@@ -37,7 +38,8 @@ struct TermTile {
 // the dtype. False: an element is NaN or infinite, or no double; `to` has all elements that are doubles.
 using LoadTermTile = bool (*)(const void* elements, std::int64_t count, const Magnitudes& of_dtype, double* to,
                               Magnitudes* found);
-// Adds the sum of a term to an integer in units of 2^low. False: the terms are too far apart, and nothing was added.
+// Adds the sum of a term to an integer in units of 2^low. False: a term may overflow or underflow, and nothing was
+// added.
 using FoldTermTile = bool (*)(const TermTile& tile, int low, std::span<std::uint64_t> words);
 
 struct TermTileFolds {
