@@ -404,3 +404,13 @@ def test_assert_close_is_that_of_torch():
                 except AssertionError:
                     outcomes.append(False)
             assert outcomes[0] == outcomes[1], (dtype, scale)
+
+
+@pytest.mark.parametrize("via", ["session", "ring"])
+def test_sessions(remote, via):
+    x, y = np.arange(6.0).reshape(2, 3), np.array([1.0, 2.0, 3.0])
+    with remote.session(via=via) as session:
+        assert session.dot(x, y) == 34 and session.dot(x, y, axis=1).tolist() == [8, 26]
+        assert session.mean(x, weights=y, axis=1).tolist() == remote.mean(x, weights=y, axis=1).tolist()
+        assert session.compare(x, y).index == (0, 0)
+        assert session.dot([1.0, 2.0], pl.Series([3.0, None])) == 3
