@@ -138,7 +138,7 @@ void AddWork(CommandLine& line, CLI::App* command, LoadtestArguments* arguments)
       arguments->op_sets.push_back(ParseOps(text));
       for (const std::string& op : arguments->op_sets.back()) {
         const absl::Status status = CheckLoadOp(op);
-        if (!status.ok()) throw CLI::ValidationError("--op", std::string(status.message()));
+        if (!status.ok()) throw CLI::ValidationError("--op", std::string(absl::StripPrefix(status.message(), "op: ")));
       }
     }
   };
