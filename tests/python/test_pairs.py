@@ -352,6 +352,18 @@ def test_aio(server):
     asyncio.run(ask())
 
 
+class OnGpu:
+    """As an array of CuPy, which `get` copies."""
+
+    __cuda_array_interface__ = {}
+
+    def __init__(self, array):
+        self.array = array
+
+    def get(self):
+        return self.array
+
+
 def test_assert_close():
     close = reduced.testing.assert_close
     x = np.array([1.0, 2.0, 3.0])
@@ -385,6 +397,9 @@ def test_assert_close():
     with pytest.raises(ValueError, match="^atol: got None with rtol; allowed: both, or none"):
         close(x, x, rtol=1e-3)
     close(x, x + 1e-3, rtol=0, atol=1e-2)
+    close(OnGpu(x), x, check_dtype=False)
+    with pytest.raises(AssertionError, match="^3 of 3"):
+        close(x, OnGpu(x + 1))
     with pytest.raises(TypeError, match="^expected: "):
         close(x, x * 1j)
 
