@@ -9,7 +9,7 @@ OPS = ["sum", "mean", "var", "std", "l1", "l2", "sum_squares", "min", "max", "ra
        "argtopk( 3)", "bottomk(1)", "argbottomk(2)", "distinct", "distinct_exact"]
 # With y and weights.
 PAIR_OPS = ["dot", "cov", "corr", "slope", "intercept", "distance_l1", "distance_l2", "distance_max", "cosine", "weighted_sum", "weighted_mean",
-            "weighted_var", "weighted_std", "compare(rtol=0.5)", "compare(equal_nan=true)", "sum", "argmax"]
+            "weighted_var", "weighted_std", "compare(rtol=0.5)", "compare(equal_nan=true)", "sum", "argmax", "median"]
 DTYPES = ["f4", "f8", "f2", "i1", "i4", "i8", "u2", "u8", "?"]
 
 

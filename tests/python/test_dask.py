@@ -96,6 +96,9 @@ def test_two_arrays(local):
     lazy, beside = da.from_array(x, (3, 4)), da.from_array(y, (2, 5))
     assert reduced.dask.reduce(lazy, "corr,median", y=beside).compute().corr == local.corr(x, y)
     assert reduced.dask.reduce(lazy, "corr,median", y=beside).compute().median == local.median(x)
+    masked = np.ma.MaskedArray(y, y < 2)
+    together = reduced.dask.reduce(lazy, "median,dot", y=da.from_array(masked, (2, 3))).compute()  # both without what y lacks
+    assert together.median == local.median(x[y >= 2]) and together.dot == local.dot(x[y >= 2], y[y >= 2])
     rows = np.arange(4)
     for weights in (rows, da.from_array(rows, 3), rows[:, None]):
         mean = reduced.dask.reduce(lazy, "weighted_mean", weights=weights, axis=0).compute().weighted_mean

@@ -352,6 +352,18 @@ def test_aio(server):
     asyncio.run(ask())
 
 
+class OnGpu:
+    """As an array of CuPy, which `get` copies."""
+
+    __cuda_array_interface__ = {}
+
+    def __init__(self, array):
+        self.array = array
+
+    def get(self):
+        return self.array
+
+
 def test_assert_close():
     close = reduced.testing.assert_close
     x = np.array([1.0, 2.0, 3.0])
@@ -385,6 +397,9 @@ def test_assert_close():
     with pytest.raises(ValueError, match="^atol: got None with rtol; allowed: both, or none"):
         close(x, x, rtol=1e-3)
     close(x, x + 1e-3, rtol=0, atol=1e-2)
+    close(OnGpu(x), x, check_dtype=False)
+    with pytest.raises(AssertionError, match="^3 of 3"):
+        close(x, OnGpu(x + 1))
     with pytest.raises(TypeError, match="^expected: "):
         close(x, x * 1j)
 
@@ -404,3 +419,13 @@ def test_assert_close_is_that_of_torch():
                 except AssertionError:
                     outcomes.append(False)
             assert outcomes[0] == outcomes[1], (dtype, scale)
+
+
+@pytest.mark.parametrize("via", ["session", "ring"])
+def test_sessions(remote, via):
+    x, y = np.arange(6.0).reshape(2, 3), np.array([1.0, 2.0, 3.0])
+    with remote.session(via=via) as session:
+        assert session.dot(x, y) == 34 and session.dot(x, y, axis=1).tolist() == [8, 26]
+        assert session.mean(x, weights=y, axis=1).tolist() == remote.mean(x, weights=y, axis=1).tolist()
+        assert session.compare(x, y).index == (0, 0)
+        assert session.dot([1.0, 2.0], pl.Series([3.0, None])) == 3

@@ -3,14 +3,15 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <memory>
-#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/folds/compare.h"
 #include "reduced/client.h"
 #include "reduced/merge.h"
 #include "reduced/ops.h"
@@ -124,6 +125,13 @@ TEST_F(PairsTest, Compare) {
   EXPECT_EQ(client::OtherOperand("compare(rtol=1)"), "y");
   EXPECT_EQ(client::OtherOperand("weighted_mean"), "weights");
   EXPECT_EQ(client::OtherOperand("sum"), "");
+}
+
+TEST(ComparisonFigures, HaveTheNamesOfTheKernels) {
+  ASSERT_EQ(std::size(client::ops::kComparisonFigures), std::size(kComparisonFiguresNames));
+  for (std::size_t i = 0; i < std::size(kComparisonFiguresNames); ++i) {
+    EXPECT_EQ(client::ops::kComparisonFigures[i], kComparisonFiguresNames[i].name);
+  }
 }
 
 TEST_F(PairsTest, StatesOfPartsMerge) {

@@ -191,12 +191,14 @@ def part(block: Any, asked: Question, server: str, alone: bool = False, starts: 
     """What a block adds. `alone`: no other block has elements of its outputs: it has their results. `starts`: where it begins. `sides`:
     the blocks of keys, where, y and weights, if there are any; the last three have its shape."""
     shape = tuple(np.shape(block))
-    sides = {name: side for name, side in sides.items() if side is not None and _takes(name, asked.names)}
+    sides = {name: side for name, side in sides.items() if side is not None}
     for name, side in sides.items():
         if name != "keys" and tuple(np.shape(side)) != shape:
             raise ValueError(f"{name}: got shape {tuple(np.shape(side))} for a block of {shape}; allowed: chunks like those of the array")
     if math.prod(shape) == 0 and not asked.keyed:
         return Nothing(shape)
+    # In a later round no op may take y. What it lacks is missing, as in the first one.
+    lacks = [with_mask(sides.pop(role)) for role in _OTHERS if role in sides and not _takes(role, asked.names)]
     client = _connected(server, os.getpid())
     options: Any = {**asked.options, **sides}
     if alone:
@@ -205,6 +207,8 @@ def part(block: Any, asked: Question, server: str, alone: bool = False, starts: 
     values, there = (block, None) if type(block) is np.ndarray or isinstance(block, Elements) else with_mask(block) or (block, None)
     if not sides.keys().isdisjoint(_OTHERS):
         values, there, options = fitted(values, there, asked.names, options, gpu=False)
+    for mask in (each[1] for each in lacks if each is not None):
+        there = mask if there is None else there & mask
     if there is None or there.all():
         return client._state(values, asked.names, options)
     if asked.scalar and "axis" not in options and there.ndim > 0:

@@ -94,6 +94,7 @@ def reduce(array: Any, ops: str | Sequence[str], *, server: str | None = None, *
         again_array, of_keys, of_where = (_after(each, wholes) for each in (array, options.get("keys"), options.get("where")))
         cut = _cut(again_array)
         sides = {"keys": _keys(of_keys, cut), "where": _where(of_where, cut)}
+        sides |= {role: each.blocks for role, each in others.items() if each.missing}
         for output, (blocks, before) in enumerate(zip(every, wholes)):
             parts = []
             for number in blocks:

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from reduced import _client
+from reduced._arrays import on_gpu
 from reduced._copies import unless_all
 from reduced._pairs import _operand, _shape, dtype_of
 
@@ -38,7 +39,7 @@ def assert_close(actual: Any, expected: Any, *, rtol: float | None = None, atol:
     `numpy.isclose` and `torch.testing.assert_close`. `rtol`, `atol`: both or none; by default those of torch for the dtypes, the larger
     ones of two. Shapes must be equal, and the dtypes, if `check_dtype` and both arrays have one, and so must the places of missing
     elements. Mappings and sequences of arrays are compared by their keys and positions. `msg`: the message, or makes it of this one's.
-    `server`: where the arrays are compared, by default in this process.
+    `server`: where the arrays are compared, by default in this process, to which arrays of a GPU are copied.
     """
     if (rtol is None) != (atol is None):
         raise ValueError(f"{'atol' if atol is None else 'rtol'}: got None with {'rtol' if atol is None else 'atol'}; allowed: both, or none")
@@ -103,6 +104,9 @@ def _difference(client: _client.Client, actual: Any, expected: Any, rtol: float 
         return ""
     arrays, missing = [], []
     for name, given in (("actual", actual), ("expected", expected)):
+        if client.server == _client.LOCAL and on_gpu(given):
+            copy = getattr(given, "cpu", None) or getattr(given, "get", None)
+            given = copy() if copy is not None else np.asarray(given)
         array, there = _operand(name, given, True)
         arrays.append(array)
         missing.append(there)

@@ -134,7 +134,13 @@ void AddWork(CommandLine& line, CLI::App* command, LoadtestArguments* arguments)
   const std::vector<std::string> vias = LoadtestVias();
   line.choices["loadtest --via"] = vias;  // not those of `reduce`
   const auto add_ops = [arguments](const std::vector<std::string>& texts) {
-    for (const std::string& text : texts) arguments->op_sets.push_back(ParseOps(text));
+    for (const std::string& text : texts) {
+      arguments->op_sets.push_back(ParseOps(text));
+      for (const std::string& op : arguments->op_sets.back()) {
+        const absl::Status status = CheckLoadOp(op);
+        if (!status.ok()) throw CLI::ValidationError("--op", std::string(absl::StripPrefix(status.message(), "op: ")));
+      }
+    }
   };
   command
       ->add_option_function<std::vector<std::string>>(

@@ -17,6 +17,8 @@ namespace {
 constexpr double kEstimateOff = 5 * 0.0081;
 // Interpolation in f64 has a few roundings, each of a part of the largest element.
 constexpr double kLinearOff = 0x1p-51;
+// Central moments are added in long double; the answers have some digits less.
+constexpr double kShapeOff = 1e-10;
 
 }  // namespace
 
@@ -50,6 +52,9 @@ absl::StatusOr<Answer> Distribution::Of(const std::string& op) const {
       return Distinct(/*exact=*/true);
     case Op::kMode:
       return Answer{Element(Mode())};
+    case Op::kSkew:
+    case Op::kKurtosis:
+      return Shape(call->op == Op::kKurtosis);
     default:
       return Answer{.array = Top(call->op, given.k)};
   }
@@ -130,6 +135,21 @@ double Distribution::Mode() const {
     at = end;
   }
   return mode;
+}
+
+Answer Distribution::Shape(bool kurtosis) const {
+  if (sorted_.front() == sorted_.back()) return {std::nan("")};
+  const auto count = static_cast<long double>(elements_.size());
+  const long double mean = std::accumulate(elements_.begin(), elements_.end(), 0.0L) / count;
+  long double square = 0, cube = 0, fourth = 0;
+  for (const double element : elements_) {
+    const long double off = element - mean;
+    square += off * off / count;
+    cube += off * off * off / count;
+    fourth += off * off * off * off / count;
+  }
+  const long double answer = kurtosis ? fourth / (square * square) - 3 : cube / (square * std::sqrt(square));
+  return {static_cast<double>(answer), kShapeOff * static_cast<double>(1 + std::abs(answer))};
 }
 
 }  // namespace reduced::client

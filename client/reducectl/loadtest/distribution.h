@@ -30,6 +30,7 @@ class Distribution {
   std::vector<Scalar> Top(Op op, std::int64_t k) const;
   Answer Distinct(bool exact) const;
   double Mode() const;
+  Answer Shape(bool kurtosis) const;
 
   const DType dtype_;
   const std::vector<double> elements_;

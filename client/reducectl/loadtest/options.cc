@@ -37,6 +37,15 @@ absl::Status CheckOneOf(absl::string_view field, const std::string& value, const
 }
 
 // Throws Json::exception if a value has another type.
+}  // namespace
+
+absl::Status CheckLoadOp(const std::string& op) {
+  if (OtherOperand(op).empty()) return CheckOp(op);
+  return absl::InvalidArgumentError(absl::StrCat("op: got ", op, "; allowed: ops about one array"));
+}
+
+namespace {
+
 absl::StatusOr<Kind> ParseKind(const Json& json, const Kind& defaults) {
   Kind kind = defaults;
   absl::Status status;
@@ -50,7 +59,7 @@ absl::StatusOr<Kind> ParseKind(const Json& json, const Kind& defaults) {
     } else if (key == "op") {
       kind.ops = value.is_array() ? value.get<std::vector<std::string>>() : SplitOps(value.get<std::string>());
       if (kind.ops.empty()) status.Update(absl::InvalidArgumentError("op: got none; allowed: at least 1"));
-      for (const std::string& op : kind.ops) status.Update(CheckOp(op));
+      for (const std::string& op : kind.ops) status.Update(CheckLoadOp(op));
     } else if (key == "dtype") {
       status.Update(CheckOneOf("dtype", value.get_to(kind.dtype), DTypeNames()));
     } else if (key == "size") {

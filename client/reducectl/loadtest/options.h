@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
@@ -60,6 +61,9 @@ inline constexpr ViaRow kVias[] = {
 std::vector<std::string> LoadtestVias();
 // `via`: the name of one.
 const ViaRow& ViaOf(absl::string_view via);
+
+// INVALID_ARGUMENT: a text is no op, or one about two arrays, which load tests do not make.
+absl::Status CheckLoadOp(const std::string& op);
 
 // The kinds of a file like
 //   {"mix": [{"weight": 9, "op": ["sum", "mean"], "dtype": "f32", "size": "4Ki", "via": "session"},

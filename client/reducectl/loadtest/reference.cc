@@ -210,6 +210,7 @@ std::string ToText(const Scalar& value) { return Dump(ToJson(Value{"f64", value}
 bool Near(const Scalar& expected, double tolerance, const Scalar& got) {
   if (expected.index() != got.index()) return false;
   const auto* const right = std::get_if<double>(&expected);
+  if (right != nullptr && std::isnan(*right)) return std::isnan(std::get<double>(got));
   if (right != nullptr && std::isfinite(*right)) {
     return std::abs(*right - std::get<double>(got)) <= tolerance;  // false for NaN
   }
