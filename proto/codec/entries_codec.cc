@@ -39,7 +39,7 @@ absl::Status CheckIntegers(const Entries& entries, const ReduceSpec& spec, const
   const bool is_float = RowOf(spec.dtype).is_float;
   std::array<std::uint64_t, kComparisonIntegers> counts{};  // the first words of integers
   bool first = false;                                       // there is a record of the first mismatch
-  const std::span<const Term> terms = TermsOf(call.op);
+  const std::span<const SumTerm> terms = TermsOf(call.op);
   for (std::size_t i = 0; i < entries.keys.size(); ++i) {
     const std::uint64_t key = entries.keys[i], value = entries.values[i];
     if (key >= kFirstRecordKey) {
