@@ -191,6 +191,9 @@ absl::StatusOr<SessionState::Message> SessionState::Ask(const RemoteArray& array
   if (status.ok()) status = SetPartition(partition, message.mutable_reduce());
   if (!status.ok()) return status;
   SetTimeout(timeout, &message);
+  message.set_id(~std::uint64_t{0});  // the id with the largest encoding
+  const auto size = static_cast<std::int64_t>(message.ByteSizeLong());
+  if (size > options_.max_message_bytes) return TooLarge(size);
   std::vector<std::string> names = NamesFor(message.reduce(), ops);
   return Message{std::move(message), std::move(names)};
 }

@@ -198,6 +198,7 @@ absl::Status CudaLane::ReduceWholeArrays(const Job& job, CudaArrays& arrays, Arr
 absl::StatusOr<const std::byte*> CudaLane::HoldOther(const Job& job, const SideArray& other, CudaArrays& arrays,
                                                      std::vector<std::unique_ptr<ArrayMemory>>* memory,
                                                      Timing* timing) {
+  if (absl::Status ready = AwaitReady(job, other.array); !ready.ok()) return ready;
   const auto* const data = static_cast<const std::byte*>(other.array.data);
   const std::int64_t width = RowOf(other.dtype).bytes;
   if (other.array.space == MemorySpace::kDevice && reinterpret_cast<std::uintptr_t>(data) % width == 0) return data;
@@ -214,6 +215,7 @@ absl::Status CudaLane::ReduceOnHost(const Job& job, CudaArrays& arrays, ArrayBud
   std::vector<std::unique_ptr<ArrayMemory>> memory;
   const auto bring = [&](std::int64_t bytes, ArrayRef* array) -> absl::Status {
     if (array->space != MemorySpace::kDevice) return absl::OkStatus();
+    if (absl::Status ready = AwaitReady(job, *array); !ready.ok()) return ready;
     absl::StatusOr<std::unique_ptr<ArrayMemory>> room = AllocateCpuArray(bytes, scratch, job.caller);
     if (!room.ok()) {
       return absl::Status(room.status().code(), absl::StrCat("a copy of the array in host memory, for ops without "

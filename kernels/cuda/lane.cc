@@ -185,14 +185,18 @@ absl::Status CudaLane::FoldChunks(const Job& job, const CudaPipeline& pipeline, 
 // Waits for the event that the array comes with, here and not on a stream: it is another process's, which may never
 // record it, and the lane has to be free again when the caller is gone.
 absl::Status CudaLane::AwaitReady(const Job& job) {
-  if (job.array.ready == nullptr || job.spec.count == 0) return absl::OkStatus();
+  return job.spec.count == 0 ? absl::OkStatus() : AwaitReady(job, job.array);
+}
+
+absl::Status CudaLane::AwaitReady(const Job& job, const ArrayRef& array) {
+  if (array.ready == nullptr) return absl::OkStatus();
   const StageRange range("wait for the array");
   constexpr double kPatienceUs = 50;  // a sleep takes as long, however short it is meant to be
   constexpr absl::Duration kLongest = absl::Milliseconds(1);
   absl::Duration pause = absl::Microseconds(10);
   for (const Stopwatch waiting;;) {
     const cudaError_t error =
-        FAILPOINT("cuda/event") ? cudaErrorUnknown : cudaEventQuery(static_cast<cudaEvent_t>(job.array.ready));
+        FAILPOINT("cuda/event") ? cudaErrorUnknown : cudaEventQuery(static_cast<cudaEvent_t>(array.ready));
     if (error == cudaSuccess) return absl::OkStatus();
     if (error != cudaErrorNotReady) return DeviceError(error, "waiting for the event of an array");
     if (const absl::Status status = WhyStop(job); !status.ok()) return status;

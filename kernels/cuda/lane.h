@@ -100,6 +100,8 @@ class CudaLane {
   absl::Status MultiplyOnDevice(MatmulJob& job, int repeats, MatmulMeasurement* measurement);
   absl::Status MeasurePeak(DType dtype, void* sink, double* gflops);
   static absl::Status AwaitReady(const Job& job);
+  // Likewise an array beside the one that is reduced.
+  static absl::Status AwaitReady(const Job& job, const ArrayRef& array);
   // What is copied to the device: the array's bytes as they lie, or, of memory of the host, stretches of them.
   struct Source {
     ArrayRef array{};

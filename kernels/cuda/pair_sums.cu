@@ -73,10 +73,11 @@ struct Window {
   __device__ static unsigned PatternOfPower(int exponent) {
     return static_cast<unsigned>(exponent + Element::kBias) << Element::kFieldAt;
   }
-  // Moves where the numbers below 2^end lie.
+  // Moves where the numbers below 2^end lie; if they are too small, it takes zeros only.
   __device__ void MoveTo(int end) {
     constexpr int kRoom = Element::kSpread / 4;  // above
     top = min(end + kRoom, Element::kWindowHighest);
+    top = max(top, Element::kWindowLowest);
     const int lowest = top - Element::kSpread;
     // The smallest digit of subnormal numbers is that of the smallest others.
     const bool all = !Element::kF64 && lowest <= Element::kLowest;

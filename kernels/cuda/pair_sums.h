@@ -20,7 +20,8 @@ inline constexpr int kMaxPairTerms = 5;
 // digit[i] x 2^(PairUnit(term) + 32 i), and digits are signed. Pairs with a NaN or an infinity are in none of them. The
 // default is the identity.
 struct PairDigits {
-  static constexpr int kDigits = 134;  // of products of f64, and room for 2^31 additions of 32 bits
+  static constexpr int kDigits = 134;                                // of products of f64
+  static constexpr std::int64_t kMostPairs = std::int64_t{1} << 29;  // that no digit overflows of
 
   unsigned long long digit[kMaxPairTerms][kDigits] = {};
   unsigned long long nans = 0;        // pairs with a NaN
@@ -35,7 +36,7 @@ struct PairSumsLaunch {
   std::span<const SumTerm> terms{};  // for which HasPairKernel
   const void* x = nullptr;           // device memory, aligned to the size of an element, as y
   const void* y = nullptr;
-  std::int64_t count = 0;     // pairs, > 0
+  std::int64_t count = 0;     // pairs, > 0 and at most kMostPairs
   PairDigits* out = nullptr;  // device memory: the identity before. Digits are in the order of `terms`
   int multiprocessors = 0;
   cudaStream_t stream = nullptr;

@@ -47,35 +47,39 @@ absl::Status CudaLane::WholeArray::Pairs(const OpCall& call, const std::byte* da
                                          std::int64_t count, std::byte* answers) {
   const absl::StatusOr<std::byte*> room = Allocate(sizeof(PairDigits), &memory_.emplace_back());
   if (!room.ok()) return room.status();
-  const PairSumsLaunch launch{.dtype = job_.spec.dtype,
-                              .terms = KernelTermsOf(call.op),
-                              .x = data,
-                              .y = other,
-                              .count = count,
-                              .out = reinterpret_cast<PairDigits*>(*room),
-                              .multiprocessors = lane_.multiprocessors_,
-                              .stream = lane_.kernel_stream_};
-  const auto launches = [&] {
-    const cudaError_t error = cudaMemsetAsync(*room, 0, sizeof(PairDigits), lane_.kernel_stream_);
-    return error == cudaSuccess ? LaunchPairSums(launch) : error;
-  };
+  const std::span<const SumTerm> terms = KernelTermsOf(call.op);
   const auto digits = std::make_unique<PairDigits>();
-  const absl::Status status =
-      Run(launches, *room, sizeof(*digits), {{0, sizeof(*digits), reinterpret_cast<std::byte*>(digits.get())}});
-  if (!status.ok()) return status;
-  if (digits->infinities > 0) return absl::UnimplementedError("pairs: got infinities; allowed: finite elements, NaN");
-
   TermSums sums(call, job_.spec);
-  const auto nans = static_cast<std::int64_t>(digits->nans);
-  const bool omits = job_.spec.nan_policy == NanPolicy::kOmit;
-  sums.AddCount(TermCount::kElements, omits ? count - nans : count);
-  if (!omits) sums.AddCount(TermCount::kUndefined, nans);
-  for (std::size_t i = 0; i < launch.terms.size(); ++i) {
-    const SumTerm term = launch.terms[i];
-    if (std::ranges::find(TermsOf(call.op), term) != TermsOf(call.op).end()) {
-      sums.AddDigits(term, 1, digits->digit[i], PairUnit(term));
-    } else if (call.op == Op::kDistanceL2) {  // (x - y)^2 = x^2 - 2 x y + y^2
-      sums.AddDigits(SumTerm::kSquaredDistance, term == SumTerm::kXY ? -2 : 1, digits->digit[i], PairUnit(term));
+  for (std::int64_t first = 0; first < count; first += PairDigits::kMostPairs) {
+    const std::int64_t some = std::min(PairDigits::kMostPairs, count - first);
+    const std::int64_t begin = first * RowOf(job_.spec.dtype).bytes;
+    const PairSumsLaunch launch{.dtype = job_.spec.dtype,
+                                .terms = terms,
+                                .x = data + begin,
+                                .y = other + begin,
+                                .count = some,
+                                .out = reinterpret_cast<PairDigits*>(*room),
+                                .multiprocessors = lane_.multiprocessors_,
+                                .stream = lane_.kernel_stream_};
+    const auto launches = [&] {
+      const cudaError_t error = cudaMemsetAsync(*room, 0, sizeof(PairDigits), lane_.kernel_stream_);
+      return error == cudaSuccess ? LaunchPairSums(launch) : error;
+    };
+    const absl::Status status =
+        Run(launches, *room, sizeof(*digits), {{0, sizeof(*digits), reinterpret_cast<std::byte*>(digits.get())}});
+    if (!status.ok()) return status;
+    if (digits->infinities > 0) return absl::UnimplementedError("pairs: got infinities; allowed: finite elements, NaN");
+    const auto nans = static_cast<std::int64_t>(digits->nans);
+    const bool omits = job_.spec.nan_policy == NanPolicy::kOmit;
+    sums.AddCount(TermCount::kElements, omits ? some - nans : some);
+    if (!omits) sums.AddCount(TermCount::kUndefined, nans);
+    for (std::size_t i = 0; i < terms.size(); ++i) {
+      const SumTerm term = terms[i];
+      if (std::ranges::find(TermsOf(call.op), term) != TermsOf(call.op).end()) {
+        sums.AddDigits(term, 1, digits->digit[i], PairUnit(term));
+      } else if (call.op == Op::kDistanceL2) {  // (x - y)^2 = x^2 - 2 x y + y^2
+        sums.AddDigits(SumTerm::kSquaredDistance, term == SumTerm::kXY ? -2 : 1, digits->digit[i], PairUnit(term));
+      }
     }
   }
   Entries state = NoEntries(call, job_.spec.dtype);

@@ -80,6 +80,8 @@ void SetBits(v1::DType dtype, std::uint64_t bits, v1::Value* value) {
 bool FitsFixedForm(const v1::ReduceRequest& request) {
   const v1::ReduceOptions& options = request.options();
   if (request.has_axes() || request.has_segments() || request.has_keys() || request.has_where()) return false;
+  if (request.has_y() || request.has_weights() || request.has_keep() || request.has_write_to()) return false;
+  if (request.empty() != v1::EMPTY_POLICY_DEFAULT || request.omit_results()) return false;
   if (!request.calls().empty() || AsksForDistribution(request)) return false;
   if (request.return_state() || !options.pipeline().empty() || !options.device().empty() || options.block_size() != 0) {
     return false;

@@ -124,6 +124,13 @@ absl::StatusOr<Question> ParseHeader(const v1::ReduceRequest& header, const Requ
     return absl::UnimplementedError(
         absl::StrCat(ArraysField(header), ": got some in a stream; allowed: in Reduce and in sessions"));
   }
+  for (int i = 0; i < header.ops_size() + header.calls_size(); ++i) {
+    const int number = i < header.ops_size() ? header.ops(i) : header.calls(i - header.ops_size()).op();
+    const std::optional<Op> op = OpFromNumber(number);
+    if (!op.has_value() || OtherOf(*op) == OtherOperand::kNone) continue;
+    return absl::UnimplementedError(absl::StrFormat("%s: got %s in a stream; allowed: in Reduce and in sessions",
+                                                    ArraysField(header), RowOf(*op).name));
+  }
   absl::StatusOr<Question> question =
       ParseQuestion(header, {shape->dtype, shape->count, header.array().shape()}, limits.max_ops,
                     [](const char* /*field*/, const v1::SideArray& /*side*/) { return FoundSide(); });

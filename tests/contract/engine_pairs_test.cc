@@ -1,6 +1,7 @@
 // Ops about two arrays: partitions x shapes of the other array x dtypes x data, against a fold of the pairs of each
 // output, which are found one by one. What folds answer is tested by itself (tests/unit/kernels).
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -188,6 +189,37 @@ TEST_P(EnginePairsTest, OtherDTypes) {
     for (const int at : {4, 6, 11})
       Check(kPairCases[at], other.dtype, DataKind::kUniform, NanPolicy::kOmit, PairCalls());
     if (HasFatalFailure()) return;
+  }
+}
+
+// Products of small numbers have digits below the smallest double.
+TEST_P(EnginePairsTest, SmallMagnitudes) {
+  if (dtype() != DType::kF64) GTEST_SKIP() << "other dtypes have no such numbers";
+  constexpr std::int64_t kCount = 40'000;
+  for (const int exponent : {-300, -490, -500, -600, -700, -1000}) {
+    std::vector<double> x(kCount), y(kCount);
+    for (std::int64_t i = 0; i < kCount; ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      const bool is_large = i >= 30'000 && i % 100 == 0;
+      x[at] = std::ldexp(static_cast<double>(i % 997) + 0.25, is_large ? 3 : exponent);
+      y[at] = std::ldexp(static_cast<double>(i % 89) - 40.5, exponent);
+    }
+    const Bytes x_bytes = BytesOf(x), y_bytes = BytesOf(y);
+    ReduceSpec spec = Spec(dtype(), kCount);
+    spec.ops.clear();
+    for (const Op op : {Op::kDot, Op::kCosine, Op::kCorr, Op::kSlope, Op::kDistanceL1, Op::kDistanceL2}) {
+      spec.ops.push_back(OpCall(op).With(dtype()));
+    }
+    Job job{.spec = spec, .array = {x_bytes.data()}};
+    job.y = OtherArray{SideOf(dtype(), y_bytes)};
+    const Partition whole{.layout = LayoutOf(std::vector<std::int64_t>{kCount}, {true})};
+    const Reply got = ReducePartition(engine(), job, whole), wanted = ReducePartition(engine_for(1), job, whole);
+    ASSERT_EQ(got.status, absl::OkStatus());
+    ASSERT_EQ(wanted.status, absl::OkStatus());
+    for (std::size_t i = 0; i < spec.ops.size(); ++i) {
+      EXPECT_EQ(std::memcmp(got.answers->data[i], wanted.answers->data[i], sizeof(double)), 0)
+          << RowOf(spec.ops[i]).name << ", 2^" << exponent;
+    }
   }
 }
 

@@ -70,9 +70,12 @@ bool HasPairKernel(std::span<const SumTerm> terms) {
 cudaError_t LaunchPairSums(const PairSumsLaunch& launch) {
   return LaunchDistribution([&] {
     VisitDType(launch.dtype, [&]<class T>(std::type_identity<T>) {
-      for (std::int64_t i = 0; i < launch.count; ++i) {
-        const auto x = static_cast<double>(ToDouble(static_cast<const T*>(launch.x)[i]));
-        const auto y = static_cast<double>(ToDouble(static_cast<const T*>(launch.y)[i]));
+      for (std::int64_t i = 0; kIsFloat<T> && i < launch.count; ++i) {
+        double x = 0, y = 0;
+        if constexpr (kIsFloat<T>) {
+          x = ToDouble(static_cast<const T*>(launch.x)[i]);
+          y = ToDouble(static_cast<const T*>(launch.y)[i]);
+        }
         if (std::isnan(x) || std::isnan(y)) {
           ++launch.out->nans;
         } else if (std::isinf(x) || std::isinf(y)) {
