@@ -163,7 +163,7 @@ class WarpPairSums {
   static_assert(kTile <= 1 << 3);
 
  public:
-  __device__ explicit WarpPairSums(BlockDigits<Terms>* digits) : digits_(digits) {}
+  __device__ explicit WarpPairSums(BlockDigits<Terms>* digits) : digits_(digits) { Anchor(); }
 
   __device__ __forceinline__ void Add(T (&x)[kTile], T (&y)[kTile]) {
     if (deposits_ + kTileDeposits > kMaxDeposits) Flush();
@@ -323,7 +323,7 @@ class WarpPairSums {
   }
 
   BlockDigits<Terms>* const digits_;
-  double bin_[Terms::kCount][kBins] = {};
+  double bin_[Terms::kCount][kBins];
   Window<T> x_, y_;
   int deposits_ = 0;  // since the bins were empty
 };
