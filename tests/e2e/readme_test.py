@@ -64,7 +64,9 @@ class ReadmeTest(harness.ServedTest):
             self.save(np.arange(100.0), f"prices{part}.npy")
             self.save(np.arange(100) % 7, f"shops{part}.npy")
         self.save(np.arange(100.0), "values.npy")
-        (self.folder / "sales.csv").write_text("shop,price\n3,1.5\n7,2\n3,4\n")
+        (self.folder / "sales.csv").write_text("shop,price,pieces\n3,1.5,2\n7,2,1\n3,4,5\n")
+        self.save(np.arange(24.0).reshape(2, 3, 4), "temperature.npy")
+        self.save(np.arange(12.0).reshape(3, 4), "area.npy")
         self.save(np.array([0, 30, 100]), "offsets.npy")
         self.addCleanup(pathlib.Path("/dev/shm/sums").unlink, missing_ok=True)
         (profile,) = blocks("client/README.md", "json")
@@ -75,7 +77,7 @@ class ReadmeTest(harness.ServedTest):
                 with self.subTest(document=document, block=block):
                     seen += 1
                     self.shell(re.sub(r"--server \w+:\d+ ", "", block), self.folder, wrapper.parent)
-        self.assertEqual(seen, 9)
+        self.assertEqual(seen, 10)
 
     def test_console(self):
         path = pathlib.Path(os.environ["REDUCECTL"]).parent
