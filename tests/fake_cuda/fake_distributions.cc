@@ -56,7 +56,9 @@ void AddToDigits(double a, double b, bool negate, int unit, unsigned long long* 
   if (negate) product = -product;
   const int shift = exponent % 32;
   for (int i = exponent / 32; product != 0; ++i, product /= Int128{1} << 32) {
-    digits[i] += static_cast<unsigned long long>(static_cast<std::int64_t>(product % (Int128{1} << 32))) << shift;
+    const std::int64_t piece = static_cast<std::int64_t>(product % (Int128{1} << 32)) * (std::int64_t{1} << shift);
+    digits[i] += static_cast<std::uint32_t>(piece);
+    digits[i + 1] += static_cast<unsigned long long>(piece >> 32);
   }
 }
 
