@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Ops about the distribution and about two arrays in this process, beside NumPy, pandas and polars: how many times as long these take.
 
 usage: bench_answers_peers.py [MIB [REPEATS]], with the Python package on PYTHONPATH
