@@ -82,7 +82,7 @@ bool IsOfDistribution(std::string_view op) {
   return found.has_value() && reduced::IsOfDistribution(static_cast<int>(*found));
 }
 
-std::string_view OtherOperand(std::string_view op) {
+std::string_view OtherOperandName(std::string_view op) {
   const std::optional<Op> found = OpOf(op);
   const reduced::OtherOperand other = found.has_value() ? OtherOf(*found) : reduced::OtherOperand::kNone;
   return other == reduced::OtherOperand::kNone ? "" : other == reduced::OtherOperand::kY ? "y" : "weights";

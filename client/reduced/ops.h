@@ -60,7 +60,7 @@ REDUCED_EXPORT absl::Status CheckOp(std::string_view op);
 REDUCED_EXPORT bool IsOfDistribution(std::string_view op);
 // The field of PartitionOptions that has the other array of an op about two: "y" or "weights"; empty: the op is about
 // one.
-REDUCED_EXPORT std::string_view OtherOperand(std::string_view op);
+REDUCED_EXPORT std::string_view OtherOperandName(std::string_view op);
 
 }  // namespace reduced::client
 

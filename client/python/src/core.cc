@@ -484,7 +484,7 @@ NB_MODULE(_core, module) {
   module.attr("distribution") = distribution;
   nb::dict operands;
   for (const std::string& op : client::OpNames()) {
-    const std::string operand(client::OtherOperand(op));
+    const std::string operand(client::OtherOperandName(op));
     if (!operand.empty()) operands[op.c_str()] = operand;
   }
   module.attr("operands") = operands;

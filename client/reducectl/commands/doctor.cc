@@ -24,7 +24,7 @@ std::string NameOf(Level level) {
   return kNames[static_cast<int>(level)];
 }
 
-ExitCode Run(const CommonOptions& common) {
+ExitCode RunDoctor(const CommonOptions& common) {
   const std::unique_ptr<Client> client = MakeClient(common, kHealthTimeout);
   if (client == nullptr) return kUsage;
   const Facts facts{.gpu = GatherGpuStack(), .system = GatherSystem(), .server = GatherServer(common, *client)};
@@ -51,7 +51,7 @@ ExitCode Run(const CommonOptions& common) {
 }  // namespace
 
 void AddDoctor(CommandLine& line) {
-  line.Add("doctor", "check this machine and the server, and print what to do about each problem", Run);
+  line.Add("doctor", "check this machine and the server, and print what to do about each problem", RunDoctor);
 }
 
 }  // namespace reduced::client

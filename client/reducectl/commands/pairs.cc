@@ -134,7 +134,7 @@ absl::Status PairUp(const Input& input, const SideFiles& sides, const std::vecto
   if (!doubles.ok()) return doubles.status();
   paired->doubles = *std::move(doubles);
   const auto of_one =
-      std::find_if(ops.begin(), ops.end(), [](const std::string& op) { return OtherOperand(op).empty(); });
+      std::find_if(ops.begin(), ops.end(), [](const std::string& op) { return OtherOperandName(op).empty(); });
   if (!paired->doubles[0].dtype.empty() && of_one != ops.end()) {
     return absl::InvalidArgumentError(
         absl::StrCat("op: got ", *of_one, " of ", input.layout.dtype,

@@ -309,13 +309,13 @@ void CheckAxes(const Question& question, const AxesArguments& arguments) {
   }
   const auto of_two = [&question](const char* option, const std::string& given, std::string_view operand) {
     const auto taker = std::find_if(question.ops.begin(), question.ops.end(),
-                                    [operand](const std::string& op) { return OtherOperand(op) == operand; });
+                                    [operand](const std::string& op) { return OtherOperandName(op) == operand; });
     if (given.empty() && taker != question.ops.end())
       throw CLI::RequiredError(absl::StrCat("--op ", *taker, ": ", option));
     if (!given.empty() && taker == question.ops.end()) {
       const std::vector<std::string> ops = OpNames();
       const auto first = std::find_if(ops.begin(), ops.end(),
-                                      [operand](const std::string& op) { return OtherOperand(op) == operand; });
+                                      [operand](const std::string& op) { return OtherOperandName(op) == operand; });
       throw CLI::ValidationError(option, absl::StrCat("requires an op like ", *first));
     }
   };

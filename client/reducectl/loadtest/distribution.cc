@@ -27,7 +27,7 @@ Distribution::Distribution(DType dtype, std::vector<double> elements)
   std::sort(sorted_.begin(), sorted_.end());
 }
 
-absl::StatusOr<Answer> Distribution::Of(const std::string& op) const {
+absl::StatusOr<RightAnswer> Distribution::Of(const std::string& op) const {
   const absl::StatusOr<v1::OpCall> parsed = ParseOpText(op);
   if (!parsed.ok()) return parsed.status();
   const absl::StatusOr<OpCall> call = ParseCall("op", *parsed);
@@ -41,22 +41,22 @@ absl::StatusOr<Answer> Distribution::Of(const std::string& op) const {
   const double off = kLinearOff * std::max(std::abs(sorted_.front()), std::abs(sorted_.back()));
   switch (call->op) {
     case Op::kMedian:
-      return Answer{Quantiles(*call).front()};
+      return RightAnswer{Quantiles(*call).front()};
     case Op::kQuantile:
-      return Answer{.tolerance = off, .array = Quantiles(*call)};
+      return RightAnswer{.tolerance = off, .array = Quantiles(*call)};
     case Op::kHistogram:
-      return Answer{.array = Counts(given.edges)};
+      return RightAnswer{.array = Counts(given.edges)};
     case Op::kDistinct:
       return Distinct(RowOf(dtype_).bytes <= 2);
     case Op::kDistinctExact:
       return Distinct(/*exact=*/true);
     case Op::kMode:
-      return Answer{Element(Mode())};
+      return RightAnswer{Element(Mode())};
     case Op::kSkew:
     case Op::kKurtosis:
       return Shape(call->op == Op::kKurtosis);
     default:
-      return Answer{.array = Top(call->op, given.k)};
+      return RightAnswer{.array = Top(call->op, given.k)};
   }
 }
 
@@ -117,7 +117,7 @@ std::vector<Scalar> Distribution::Top(Op op, std::int64_t k) const {
   return answers;
 }
 
-Answer Distribution::Distinct(bool exact) const {
+RightAnswer Distribution::Distinct(bool exact) const {
   std::uint64_t different = 1;
   for (std::size_t i = 1; i < sorted_.size(); ++i) different += sorted_[i] != sorted_[i - 1] ? 1 : 0;
   return {different, exact ? 0 : 1 + kEstimateOff * static_cast<double>(different)};
@@ -137,7 +137,7 @@ double Distribution::Mode() const {
   return mode;
 }
 
-Answer Distribution::Shape(bool kurtosis) const {
+RightAnswer Distribution::Shape(bool kurtosis) const {
   if (sorted_.front() == sorted_.back()) return {std::nan("")};
   const auto count = static_cast<long double>(elements_.size());
   const long double mean = std::accumulate(elements_.begin(), elements_.end(), 0.0L) / count;

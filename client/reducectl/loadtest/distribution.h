@@ -21,16 +21,16 @@ class Distribution {
 
   // `op`: the text of one of the distribution. INVALID_ARGUMENT: it has wrong parameters, is not defined for the dtype,
   // or asks for more elements than there are.
-  absl::StatusOr<Answer> Of(const std::string& op) const;
+  absl::StatusOr<RightAnswer> Of(const std::string& op) const;
 
  private:
   Scalar Element(double value) const;
   std::vector<Scalar> Quantiles(const OpCall& call) const;
   std::vector<Scalar> Counts(const std::vector<double>& edges) const;
   std::vector<Scalar> Top(Op op, std::int64_t k) const;
-  Answer Distinct(bool exact) const;
+  RightAnswer Distinct(bool exact) const;
   double Mode() const;
-  Answer Shape(bool kurtosis) const;
+  RightAnswer Shape(bool kurtosis) const;
 
   const DType dtype_;
   const std::vector<double> elements_;

@@ -40,7 +40,7 @@ absl::Status CheckOneOf(absl::string_view field, const std::string& value, const
 }  // namespace
 
 absl::Status CheckLoadOp(const std::string& op) {
-  if (OtherOperand(op).empty()) return CheckOp(op);
+  if (OtherOperandName(op).empty()) return CheckOp(op);
   return absl::InvalidArgumentError(absl::StrCat("op: got ", op, "; allowed: ops about one array"));
 }
 

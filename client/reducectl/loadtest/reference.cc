@@ -137,12 +137,12 @@ struct Pass {
 
 // An integer in the result type of its dtype.
 template <class T, class Integer>
-Answer OfSign(Integer value) {
+RightAnswer OfSign(Integer value) {
   if constexpr (std::is_signed_v<T>) return {static_cast<std::int64_t>(value)};
   return {static_cast<std::uint64_t>(value)};
 }
 template <class T, class Integer>
-Answer OfElement(Integer value) {
+RightAnswer OfElement(Integer value) {
   if constexpr (std::is_same_v<T, Bool>) return {(value & 1) != 0};
   return OfSign<T>(value);
 }
@@ -157,47 +157,47 @@ std::vector<double> ElementsOf(const Pass<T>& pass) {
 }
 
 template <class T>
-std::optional<Answer> AnswerOf(const Pass<T>& pass, const std::string& op) {
+std::optional<RightAnswer> AnswerOf(const Pass<T>& pass, const std::string& op) {
   const auto n = static_cast<double>(pass.count);
   const double rounding = std::min(n, kChain) * kUlp;
   const auto l1 = static_cast<double>(pass.l1);
   const auto squares = static_cast<double>(pass.sum_squares);
-  const auto index = [](std::int64_t i) { return Answer{static_cast<std::uint64_t>(i)}; };
-  if (op == "mean") return Answer{static_cast<double>(pass.Mean()), (rounding + 4 * kUlp) * l1 / n};
-  if (op == "l2") return Answer{std::sqrt(squares), (rounding + 4 * kUlp) * std::sqrt(squares)};
+  const auto index = [](std::int64_t i) { return RightAnswer{static_cast<std::uint64_t>(i)}; };
+  if (op == "mean") return RightAnswer{static_cast<double>(pass.Mean()), (rounding + 4 * kUlp) * l1 / n};
+  if (op == "l2") return RightAnswer{std::sqrt(squares), (rounding + 4 * kUlp) * std::sqrt(squares)};
   if (op == "var" || op == "std") {
     const auto variance = static_cast<double>(pass.Variance());
     const double off = 4 * (rounding + 4 * kUlp) * squares / n;
-    if (op == "var") return Answer{variance, off};
-    return Answer{std::sqrt(variance), off / std::max(std::sqrt(variance), std::sqrt(off))};
+    if (op == "var") return RightAnswer{variance, off};
+    return RightAnswer{std::sqrt(variance), off / std::max(std::sqrt(variance), std::sqrt(off))};
   }
   if (op == "argmin") return index(pass.argmin);
   if (op == "argmax") return index(pass.argmax);
-  if (op == "any") return Answer{pass.nonzero > 0};
-  if (op == "all") return Answer{pass.nonzero == pass.count};
+  if (op == "any") return RightAnswer{pass.nonzero > 0};
+  if (op == "all") return RightAnswer{pass.nonzero == pass.count};
   if (op == "count") return index(pass.count);
   if (op == "count_nonzero") return index(pass.nonzero);
   if (op == "nan_count") return index(0);
   if constexpr (kIsFloat<T>) {
-    if (op == "sum") return Answer{static_cast<double>(pass.sum), rounding * l1};
-    if (op == "l1") return Answer{l1, rounding * l1};
-    if (op == "sum_squares") return Answer{squares, rounding * squares};
-    if (op == "min") return Answer{pass.min};
-    if (op == "max") return Answer{pass.max};
-    if (op == "range") return Answer{pass.max - pass.min};
+    if (op == "sum") return RightAnswer{static_cast<double>(pass.sum), rounding * l1};
+    if (op == "l1") return RightAnswer{l1, rounding * l1};
+    if (op == "sum_squares") return RightAnswer{squares, rounding * squares};
+    if (op == "min") return RightAnswer{pass.min};
+    if (op == "max") return RightAnswer{pass.max};
+    if (op == "range") return RightAnswer{pass.max - pass.min};
     if (op == "prod") {
       const double product = pass.FloatProduct();
       // Outside the range of f64 the result must be infinite.
-      return Answer{product, std::isfinite(product) ? 2 * n * kUlp * std::abs(product) : 0};
+      return RightAnswer{product, std::isfinite(product) ? 2 * n * kUlp * std::abs(product) : 0};
     }
   } else {
     if (op == "sum") return OfSign<T>(pass.sum);
     if (op == "prod") return OfSign<T>(pass.IntegerProduct());
-    if (op == "l1") return Answer{static_cast<std::uint64_t>(pass.l1)};
-    if (op == "sum_squares") return Answer{static_cast<std::uint64_t>(pass.sum_squares)};
+    if (op == "l1") return RightAnswer{static_cast<std::uint64_t>(pass.l1)};
+    if (op == "sum_squares") return RightAnswer{static_cast<std::uint64_t>(pass.sum_squares)};
     if (op == "min") return OfElement<T>(pass.min);
     if (op == "max") return OfElement<T>(pass.max);
-    if (op == "range") return Answer{static_cast<std::uint64_t>(pass.max) - static_cast<std::uint64_t>(pass.min)};
+    if (op == "range") return RightAnswer{static_cast<std::uint64_t>(pass.max) - static_cast<std::uint64_t>(pass.min)};
     if (op == "bit_and") return OfElement<T>(static_cast<std::int64_t>(pass.bit_and));
     if (op == "bit_or") return OfElement<T>(static_cast<std::int64_t>(pass.bit_or));
     if (op == "bit_xor") return OfElement<T>(static_cast<std::int64_t>(pass.bit_xor));
@@ -225,7 +225,7 @@ std::string Wrong(const std::string& op, const std::string& got, const Scalar& e
 }
 
 // What is wrong with an array of results. Empty: nothing.
-std::string Mismatch(const std::string& op, const Answer& expected, const HostArray& got) {
+std::string Mismatch(const std::string& op, const RightAnswer& expected, const HostArray& got) {
   const auto size = static_cast<std::int64_t>(expected.array->size());
   if (got.shape != std::vector<std::int64_t>{size}) {
     return absl::StrCat(op, " has the shape (", absl::StrJoin(got.shape, ", "), "), expected (", size, ")");
@@ -255,21 +255,21 @@ absl::Status FillRandom(const std::string& dtype, std::uint64_t seed, void* data
   });
 }
 
-absl::StatusOr<std::vector<Answer>> Expected(const std::vector<std::string>& ops, const std::string& dtype,
-                                             const void* data, std::int64_t count) {
-  return WithType(dtype, [&]<class T>(T) -> absl::StatusOr<std::vector<Answer>> {
+absl::StatusOr<std::vector<RightAnswer>> Expected(const std::vector<std::string>& ops, const std::string& dtype,
+                                                  const void* data, std::int64_t count) {
+  return WithType(dtype, [&]<class T>(T) -> absl::StatusOr<std::vector<RightAnswer>> {
     const Pass<T> pass(static_cast<const T*>(data), count);
-    std::vector<Answer> answers;
+    std::vector<RightAnswer> answers;
     std::optional<Distribution> distribution;
     for (const std::string& op : ops) {
       if (IsOfDistribution(op)) {
         if (!distribution.has_value()) distribution.emplace(*DTypeFromName(dtype), ElementsOf(pass));
-        absl::StatusOr<Answer> sorted = distribution->Of(op);
+        absl::StatusOr<RightAnswer> sorted = distribution->Of(op);
         if (!sorted.ok()) return sorted.status();
         answers.push_back(*std::move(sorted));
         continue;
       }
-      const std::optional<Answer> answer = AnswerOf(pass, op);
+      const std::optional<RightAnswer> answer = AnswerOf(pass, op);
       if (!answer.has_value()) {
         return absl::UnimplementedError(absl::StrCat("op ", op, " of ", dtype, " can't be verified"));
       }
@@ -279,9 +279,12 @@ absl::StatusOr<std::vector<Answer>> Expected(const std::vector<std::string>& ops
   });
 }
 
-bool Matches(const Answer& expected, const Value& got) { return Near(expected.value, expected.tolerance, got.value); }
+bool Matches(const RightAnswer& expected, const Value& got) {
+  return Near(expected.value, expected.tolerance, got.value);
+}
 
-std::string Mismatch(const std::vector<std::string>& ops, const std::vector<Answer>& expected, const Reply& reply) {
+std::string Mismatch(const std::vector<std::string>& ops, const std::vector<RightAnswer>& expected,
+                     const Reply& reply) {
   if (const std::size_t got = reply.results.size() + reply.arrays.size(); got != expected.size()) {
     return absl::StrCat("got ", got, " results, expected ", expected.size());
   }

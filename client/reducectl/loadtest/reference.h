@@ -23,7 +23,7 @@ absl::Status FillRandom(const std::string& dtype, std::uint64_t seed, void* data
 using Scalar = std::variant<double, std::int64_t, std::uint64_t, bool>;
 
 // The correct result of one op, and how far a result may differ from it.
-struct Answer {
+struct RightAnswer {
   Scalar value{};
   // For the rounding of float sums and products: see reference.cc; of an estimate. 0: the result must be equal.
   double tolerance = 0;
@@ -34,13 +34,13 @@ struct Answer {
 // The results of an array of `count` elements without NaNs, with overflow policy "wrap". UNIMPLEMENTED: this doesn't
 // know the op, or the op isn't defined for the dtype. INVALID_ARGUMENT: there is no such dtype; an op of the
 // distribution has wrong parameters, is not defined for the dtype or asks for more elements than there are.
-absl::StatusOr<std::vector<Answer>> Expected(const std::vector<std::string>& ops, const std::string& dtype,
-                                             const void* data, std::int64_t count);
+absl::StatusOr<std::vector<RightAnswer>> Expected(const std::vector<std::string>& ops, const std::string& dtype,
+                                                  const void* data, std::int64_t count);
 
-bool Matches(const Answer& expected, const Value& got);
+bool Matches(const RightAnswer& expected, const Value& got);
 
 // Describes the first result that isn't as expected. Empty if there is none. `ops`: that were asked for.
-std::string Mismatch(const std::vector<std::string>& ops, const std::vector<Answer>& expected, const Reply& reply);
+std::string Mismatch(const std::vector<std::string>& ops, const std::vector<RightAnswer>& expected, const Reply& reply);
 
 }  // namespace reduced::client
 

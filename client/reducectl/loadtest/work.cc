@@ -157,7 +157,8 @@ absl::Status Work::MakeArrays() {
     const std::int64_t offset = place(&used, item);
     item.view.data = static_cast<const char*>(elements_.at(dtype).data()) + offset;
     if (options_.verify) {
-      absl::StatusOr<std::vector<Answer>> expected = Expected(item.ops, dtype, item.view.data, item.view.shape.front());
+      absl::StatusOr<std::vector<RightAnswer>> expected =
+          Expected(item.ops, dtype, item.view.data, item.view.shape.front());
       if (!expected.ok()) return expected.status();
       item.expected = *std::move(expected);
     }

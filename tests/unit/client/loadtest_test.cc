@@ -250,7 +250,7 @@ TEST(Reference, EveryDtypeIsFilledWithoutZerosAndAlikeForASeed) {
 TEST(Reference, OneElementLeftOutIsFound) {
   std::vector<float> elements(1 << 20);
   ASSERT_TRUE(FillRandom("f32", 3, elements.data(), 4 << 20).ok());
-  const Answer sum = (*Expected({"sum"}, "f32", elements.data(), 1 << 20))[0];
+  const RightAnswer sum = (*Expected({"sum"}, "f32", elements.data(), 1 << 20))[0];
   const double right = std::get<double>(sum.value);
   EXPECT_TRUE(Matches(sum, {"f64", right + 0.5 * sum.tolerance}));
   EXPECT_FALSE(Matches(sum, {"f64", right - static_cast<double>(elements[77])}));
