@@ -34,7 +34,7 @@ struct Item {
   const ViaRow* via = &kVias[0];
   std::optional<RemoteArray> remote{};  // if the server reads the array where it is
   std::int64_t bytes = 0;
-  std::vector<Answer> expected{};  // empty if results aren't verified
+  std::vector<RightAnswer> expected{};  // empty if results aren't verified
 };
 
 struct WorkOptions {
