@@ -123,9 +123,9 @@ TEST_F(PairsTest, Compare) {
   EXPECT_EQ(NumbersOf(Ask({client::ops::Compare(0.2)}, {.y = ArrayView::Of(y), .whole = true}))[0], 0);
   EXPECT_EQ(client::ops::Compare(1e-5, 0.25, true), "compare(rtol=1e-05,atol=0.25,equal_nan=true)");
   EXPECT_TRUE(client::CheckOp(client::ops::Compare(1e-5, 0.25, true)).ok());
-  EXPECT_EQ(client::OtherOperand("compare(rtol=1)"), "y");
-  EXPECT_EQ(client::OtherOperand("weighted_mean"), "weights");
-  EXPECT_EQ(client::OtherOperand("sum"), "");
+  EXPECT_EQ(client::OtherOperandName("compare(rtol=1)"), "y");
+  EXPECT_EQ(client::OtherOperandName("weighted_mean"), "weights");
+  EXPECT_EQ(client::OtherOperandName("sum"), "");
 }
 
 TEST(ComparisonFigures, HaveTheNamesOfTheKernels) {
