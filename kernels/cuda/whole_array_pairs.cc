@@ -1,6 +1,5 @@
 // CudaLane::WholeArray: ops about two arrays, from exact sums of pairs (pair_sums.h).
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -14,23 +13,14 @@
 namespace reduced {
 namespace {
 
-// The sums that a kernel adds up for an op: at least those that answer it.
-constexpr std::array kKernelTerms = {
-    std::array<std::span<const SumTerm>, 2>{TermsOf(Op::kDot), TermsOf(Op::kDot)},
-    std::array<std::span<const SumTerm>, 2>{TermsOf(Op::kWeightedMean), TermsOf(Op::kWeightedMean)},
-    std::array<std::span<const SumTerm>, 2>{TermsOf(Op::kCov), TermsOf(Op::kCorr)},
-    std::array<std::span<const SumTerm>, 2>{TermsOf(Op::kSlope), TermsOf(Op::kCorr)},
-    std::array<std::span<const SumTerm>, 2>{TermsOf(Op::kCorr), TermsOf(Op::kCorr)},
-    std::array<std::span<const SumTerm>, 2>{TermsOf(Op::kCosine), TermsOf(Op::kCosine)},
-    std::array<std::span<const SumTerm>, 2>{TermsOf(Op::kDistanceL2), TermsOf(Op::kCosine)},
-    std::array<std::span<const SumTerm>, 2>{TermsOf(Op::kDistanceL1), TermsOf(Op::kDistanceL1)},
-};
-
+// The terms whose sums a kernel adds up for an op: all that answer it, and seldom more. None: no kernel does.
 std::span<const SumTerm> KernelTermsOf(Op op) {
-  const std::span<const SumTerm> wanted = TermsOf(op);
-  if (op == Op::kCompare) return {};
-  for (const auto& [of_op, of_kernel] : kKernelTerms) {
-    if (std::ranges::equal(wanted, of_op)) return of_kernel;
+  if (op == Op::kDistanceL2) return TermsOf(Op::kCosine);  // (x - y)^2 = x^2 - 2 x y + y^2
+  if (op == Op::kCompare) return {};                       // needs more than sums
+  for (const Op each : {Op::kDot, Op::kWeightedMean, Op::kCosine, Op::kCorr, Op::kDistanceL1}) {
+    const std::span<const SumTerm> terms = TermsOf(each);
+    const auto has = [terms](SumTerm term) { return std::ranges::find(terms, term) != terms.end(); };
+    if (!TermsOf(op).empty() && std::ranges::all_of(TermsOf(op), has)) return terms;
   }
   return {};
 }
@@ -77,7 +67,7 @@ absl::Status CudaLane::WholeArray::Pairs(const OpCall& call, const std::byte* da
       const SumTerm term = terms[i];
       if (std::ranges::find(TermsOf(call.op), term) != TermsOf(call.op).end()) {
         sums.AddDigits(term, 1, digits->digit[i], PairUnit(term));
-      } else if (call.op == Op::kDistanceL2) {  // (x - y)^2 = x^2 - 2 x y + y^2
+      } else if (call.op == Op::kDistanceL2) {
         sums.AddDigits(SumTerm::kSquaredDistance, term == SumTerm::kXY ? -2 : 1, digits->digit[i], PairUnit(term));
       }
     }

@@ -54,7 +54,7 @@ class EngineMixedOpsTest : public EngineTest<KindAndDType> {
  protected:
   DType dtype() const { return std::get<DType>(GetParam()); }
 
-  // Compares all ops together with each alone. `given`: all keys from 0 on, else those that there are.
+  // Compares all ops together with each alone. `given`: the groups are all keys from 0 on, else the keys that occur.
   void Check(const KeyedShape& shape, bool given, bool masked, DataKind data, ReduceSpec spec) const {
     spec.count = shape.rows * shape.columns;
     std::vector<std::int32_t> numbers;
