@@ -107,8 +107,16 @@ class PairsTest(harness.ServedTest):
             self.check_failure(SERVER, ["weights: got shape (3) for reduced dimensions of (2)"], "reduce", self.save(np.ones((2, 3)), "c.npy"),
                                "--op", "weighted_mean", "--weights", a, "--axis", "0", *place)
         self.check_failure(USAGE, ["FILE"], "compare", a)
-        self.check_failure(USAGE, ["--rtol"], "compare", a, a, "--rtol", "-1")
+        for option, wrong in (("--rtol", "-1"), ("--atol", "nan"), ("--rtol", "x")):
+            self.check_failure(USAGE, [f'{option}: got "{wrong}"; allowed: numbers from 0'], "compare", a, a, option, wrong)
         self.check_failure(DATA, ["nothing.npy"], "compare", a, self.folder / "nothing.npy")
+
+    def test_compare_leaves_no_column_out(self):
+        first, second = self.write("1.csv", "n,text\n1,x\n2,y\n"), self.write("2.csv", "n,text\n1,x\n2,other\n")
+        for place in ((), LOCAL):
+            self.check_failure(DATA, ['column "text": got texts; allowed: numbers'], "compare", first, second, *place)
+            run = self.run_reducectl("compare", first, second, "--column", "n", *place)
+            self.assertEqual((run.returncode, run.stdout.decode().rpartition(": ")[2]), (OK, "equal, 2 elements\n"))
 
     def test_compare(self):
         x = self.random.normal(size=(3, 4)).astype("f4")
@@ -201,7 +209,7 @@ class PairsTest(harness.ServedTest):
         corr = got["results"]["corr"]
         self.assertAlmostEqual(corr[0][1], np.corrcoef([1, 3, 4], [2, 5, 9])[0, 1], delta=1e-12)
         self.assertEqual((corr[2], corr[0][0]), (["NaN"] * 3, 1))
-        self.check_failure(DATA, ["got 1 columns; allowed: 2 to 64"], "corr", path, "--column", "a")
+        self.check_failure(DATA, ["columns: got 1; allowed: 2 to 64"], "corr", path, "--column", "a")
         self.check_failure(DATA, ["got 1 columns"], "corr", self.save(np.ones(3)))
         np.savez(self.folder / "bad.npz", p=np.ones(3), q=np.ones(4))
         self.check_failure(DATA, ["got arrays of shapes (3) and (4)"], "corr", self.folder / "bad.npz")

@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/reducectl/command_line/client.h"
@@ -25,6 +26,7 @@
 #include "client/reducectl/commands/pairs.h"
 #include "client/reducectl/output/printable.h"
 #include "client/reducectl/output/render.h"
+#include "kernels/system/quoted.h"
 #include "reduced/client.h"
 #include "reduced/ops.h"
 
@@ -83,7 +85,15 @@ class Comparer {
       input.arrays = arguments_.question.arrays;
       input.missing = Missing::kZero;
       input.all_columns = true;
+      input.texts = true;  // nothing of a file is left out of what is said to be equal
       arrays[i] = ReadArrays(Source(i), input, common_.json, &failure, &notes_);
+      for (const Input& column : arrays[i]) {
+        if (!column.words.has_value()) continue;
+        failure = ReportError(Source(i),
+                              absl::StrCat("column ", Quoted(column.column),
+                                           ": got texts; allowed: numbers; --column names the columns to compare"),
+                              kData);
+      }
     }
     if (failure != kOk) return failure;
     auto& [xs, ys] = arrays;
@@ -195,10 +205,11 @@ class Comparer {
         x.layout.dtype == y.layout.dtype ? "" : absl::StrCat(", of ", x.layout.dtype, " and ", y.layout.dtype);
     const auto mismatches = static_cast<std::int64_t>(figures[kMismatchesFigure]);
     if (mismatches == 0 && figures[kDifferentBitsFigure] == 0) {
-      return absl::StrCat(Title(name), ": equal, ", count, " elements", dtypes, "\n");
+      return absl::StrCat(Title(name), ": equal, ", count, count == 1 ? " element" : " elements", dtypes, "\n");
     }
-    std::string text = absl::StrCat(Title(name), ": ", mismatches == 0 ? "equal within the tolerances, " : "",
-                                    mismatches, " of ", count, " elements differ", dtypes, "\n");
+    std::string text =
+        absl::StrCat(Title(name), ": ", mismatches == 0 ? "equal within the tolerances, " : "", mismatches, " of ",
+                     count, count == 1 ? " element differs" : " elements differ", dtypes, "\n");
     std::vector<std::vector<std::string>> rows;
     if (mismatches > 0) {
       const auto first = static_cast<std::int64_t>(figures[kFirst]);
@@ -224,6 +235,11 @@ class Comparer {
   bool different_ = false;
 };
 
+std::string ParseTolerance(const std::string& text, double* to) {
+  if (absl::SimpleAtod(text, to) && *to >= 0) return "";
+  return absl::StrCat("got \"", text, "\"; allowed: numbers from 0");
+}
+
 ExitCode RunCompare(const CommonOptions& common, const CompareArguments& arguments) {
   std::optional<Place> place = PlaceOf(common, arguments.question);
   if (!place.has_value()) return kUsage;
@@ -240,7 +256,7 @@ void AddCompare(CommandLine& line) {
                                "first that differ, and the greatest differences; exits with 1 if they differ",
                                [arguments](const CommonOptions& common) { return RunCompare(common, *arguments); });
   const auto tolerance = [command](const char* option, double* to, const char* help) {
-    command->add_option(option, *to, help)->check(CLI::NonNegativeNumber)->type_name("X")->default_str("0");
+    AddParsed(command, option, ParseTolerance, to, help)->type_name("X")->default_str("0");
   };
   tolerance("--rtol", &arguments->rtol,
             "elements a and b match if |a - b| <= atol + rtol |b|, as in numpy.isclose; b is of the second file");

@@ -62,7 +62,7 @@ std::string NameOfColumn(const Input& column, std::size_t number) {
 absl::Status CheckColumns(const std::vector<Input>& columns) {
   if (columns.size() < 2 || columns.size() > kMaxCorrColumns) {
     return absl::InvalidArgumentError(
-        absl::StrCat("got ", columns.size(), " columns; allowed: 2 to ", kMaxCorrColumns, " (see --column)"));
+        absl::StrCat("columns: got ", columns.size(), "; allowed: 2 to ", kMaxCorrColumns, ", which --column names"));
   }
   for (const Input& column : columns) {
     if (column.layout.shape.size() == 1 && column.layout.shape == columns[0].layout.shape) continue;
