@@ -31,7 +31,8 @@
 namespace reduced {
 namespace {
 
-// Shorter ones are sooner answered by the host than a kernel is launched for each of its passes.
+// The host answers shorter outputs sooner than a kernel is launched for each pass, and so all outputs of an array that
+// is no longer.
 constexpr std::int64_t kLongOutputBytes = std::int64_t{64} << 10;
 
 // The places of a job's answers, for jobs of some of its ops that are done after each other. The job is asked once; all
@@ -98,7 +99,8 @@ absl::Status CudaLane::ReduceDistributions(const Job& job, CudaArrays& arrays, A
   // Quantiles, if they are answered for many outputs at once, and all other ops.
   std::vector<std::size_t> quantiles, others(job.spec.ops.size());
   std::iota(others.begin(), others.end(), std::size_t{0});
-  if (job.states == nullptr && !one_by_one) {
+  const bool short_array = job.spec.count * RowOf(job.spec.dtype).bytes < kLongOutputBytes;
+  if (job.states == nullptr && !one_by_one && !short_array) {
     const auto is_other = [&](std::size_t op) { return !IsQuantile(job.spec.ops[op]); };
     const auto end = std::stable_partition(others.begin(), others.end(), is_other);
     quantiles.assign(end, others.end());
