@@ -22,12 +22,12 @@ struct SumWords {
 
 // The answer to `op` of `count` elements: a rational number or the root of one, rounded once.
 double RoundedAnswer(const ReduceSpec& spec, Op op, std::int64_t count, const SumWords& sums) {
-  const Scaled sum = Scaled::Of(sums.sum, sums.low), squares = Scaled::Of(sums.squares, 2 * sums.low);
+  const Scaled sum = Scaled::Of(sums.sum, sums.low);
+  if (op == Op::kSum || op == Op::kL1) return Rounded(sum);
+  if (op == Op::kMean) return count == 0 ? kNan : RoundedQuotient(sum, Scaled::Of(count));
+  const Scaled squares = Scaled::Of(sums.squares, 2 * sums.low), n = Scaled::Of(count);
   if (op == Op::kSumSquares) return Rounded(squares);
   if (op == Op::kL2) return RoundedRootOfQuotient(squares, Scaled::Of(1));
-  const Scaled n = Scaled::Of(count);
-  if (op == Op::kMean) return count == 0 ? kNan : RoundedQuotient(sum, n);
-  if (!DeviatesFromMean(op)) return Rounded(sum);
   if (count <= spec.ddof) return kNan;
   // The sum of (x - mean)^2 times the number of elements.
   const Scaled deviations = n * squares - sum * sum;
