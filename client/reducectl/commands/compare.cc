@@ -26,7 +26,6 @@
 #include "client/reducectl/commands/pairs.h"
 #include "client/reducectl/output/printable.h"
 #include "client/reducectl/output/render.h"
-#include "kernels/system/quoted.h"
 #include "reduced/client.h"
 #include "reduced/ops.h"
 
@@ -90,8 +89,8 @@ class Comparer {
       for (const Input& column : arrays[i]) {
         if (!column.words.has_value()) continue;
         failure = ReportError(Source(i),
-                              absl::StrCat("column ", Quoted(column.column),
-                                           ": got texts; allowed: numbers; --column names the columns to compare"),
+                              absl::StrCat("column \"", Printable(column.column),
+                                           "\": got texts; allowed: numbers; --column names the columns to compare"),
                               kData);
       }
     }
