@@ -14,7 +14,7 @@ namespace {
 struct Moves {
   // Copies elements at `indices` of the array.
   void (*pick)(const std::byte* data, const std::int64_t* indices, std::int64_t count, std::byte* out);
-  // Copies the neighbouring elements that are kept; returns how many. `out` has room for all.
+  // Copies the elements whose byte of `kept` is not 0 to `out`, which has room for `count`; returns how many those are.
   std::int64_t (*keep)(const std::byte* data, const std::uint8_t* kept, std::int64_t count, std::byte* out);
   void (*fill)(const std::byte* element, std::int64_t count, std::byte* out);
 };

@@ -191,8 +191,8 @@ class Comparison:
     integers |x - y|), of pairs without NaN; each with its index. different_bits: how many pairs have other bits. rmse: the square root of
     the mean of (x - y)^2, exact and rounded once.
 
-    What there is not is None. Along axes, by keys and in segments each is an ndarray, in which an index that there is not is -1, and an
-    element NaN, or masked among integers.
+    A figure that does not exist is None. Along axes, by keys and in segments each figure is an ndarray; there an index that does not
+    exist is -1, and an element that does not exist is NaN, or masked among integers.
     """
 
     mismatches: Any

@@ -159,7 +159,7 @@ def _lazy(array: Any) -> Any | None:
 
 
 def _after(array: Any, wholes: list[Any]) -> Any:
-    """An array of dask whose chunks are computed after `wholes`; the blocks of others are those that there are.
+    """An array of dask whose chunks are computed after `wholes`; an array that is not dask's is returned as it is.
 
     When `bind` of dask 2024.12 and later copies tasks of slices, changed chunks and the like, they still depend on the tasks that it
     has renamed. Such chunks stay, too.
