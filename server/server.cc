@@ -325,6 +325,8 @@ void Server::Shutdown(absl::Duration timeout) {
   if (acceptor_ != nullptr) acceptor_->Stop();  // first: a gRPC server that shuts down does not close what it is given
   grpc_->Shutdown(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(kCloseTimeout));
   grpc_->Wait();
+  // gRPC is done with every call, but a thread that combined an upload may still own some of them.
+  backend_.gate.AwaitQuiet(absl::ZeroDuration(), absl::InfiniteFuture());
   grpc_.reset();
   backend_.regions.Stop();
   http_.reset();

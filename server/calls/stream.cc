@@ -12,7 +12,8 @@
 //      of a part goes to its upload, and the call waits, without buffers, for Over(): the upload has the other parts,
 //      too, and combines all results.
 //   5. The response is filled from the combined result, and the call is finished: exactly once.
-//   6. OnDone, after every other callback, leaves the gate and releases the call.
+//   6. OnDone, after every other callback, releases the call. The last owner, which may be a part of the same upload on
+//      another thread, deletes it, and so leaves the gate.
 //
 // One thread at a time drives the call. What the call waits for is its state:
 //
@@ -97,7 +98,6 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   }
   void OnDone() override {
     watch_.Stop();
-    admission_.Leave();
     self_.reset();
   }
 
@@ -363,8 +363,8 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   std::shared_ptr<StreamCall> self_;
 
   // Used by the driver only.
-  Admission admission_;
-  MemoryLease memory_;  // for the buffers
+  Admission admission_;  // destroyed after what uses the backend: once it leaves the gate, the server may end
+  MemoryLease memory_;   // for the buffers
   grpc::ByteBuffer message_;
   ChunkFeeder<v1::ReduceStreamRequest> feeder_;
   Stopwatch since_header_;
