@@ -233,7 +233,7 @@ absl::StatusOr<Answer> ReducePartition(const Job& job, tbb::task_arena& arena, A
   }
   const Stopwatch since_start;
   const auto why_stop = [&job] { return WhyStop(job); };
-  const GroupingContext context{budget, arena, why_stop};
+  const GroupingContext context{budget, arena, why_stop, /*lazily=*/true};
   absl::StatusOr<LoadedPartition> loaded = LoadPartition(job, data, context);
   if (!loaded.ok()) return loaded.status();
   const auto by_accumulators = [&](const Job& some) {

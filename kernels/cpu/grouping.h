@@ -22,7 +22,7 @@ namespace reduced {
 
 inline constexpr std::uint32_t kNoGroup = std::numeric_limits<std::uint32_t>::max();
 
-// Keys of groups that are given: the groups of rows are computed where they are needed. Each is one of the groups or
+// Keys whose groups are computed where they are needed: each is one of the groups or
 // kNoGroup also while another process writes to the keys; but then two calls may give different ones for the same row.
 // Thread-safe.
 class KeysInPlace {
@@ -45,6 +45,7 @@ struct Grouping {
   std::vector<std::unique_ptr<ArrayMemory>> memory{};  // has the above, but for what SortRows adds
   std::vector<std::unique_ptr<ArrayMemory>> sorted{};  // has the bounds and rows by keys
   bool all_sorted = false;                             // whether these are of all groups
+  bool in_order = false;  // with keys, which ascend: the bounds are those of their stretches, as of segments
 };
 
 // INVALID_ARGUMENT: offset i is `offset`, less than `before`, the one before it, or more than `rows`.
@@ -57,6 +58,8 @@ struct GroupingContext {
   ArrayBudget& budget;                         // of its memory
   tbb::task_arena& arena;                      // its threads
   absl::FunctionRef<absl::Status()> why_stop;  // asked every now and then; an error ends it. Thread-safe
+  // Keys that are to be found may have groups in place, or in order: else they have ids.
+  bool lazily = false;
 };
 
 // `bounds`: the elements of segments.bounds. INVALID_ARGUMENT: the first of them that descends or leaves the `rows`.
@@ -65,9 +68,9 @@ absl::StatusOr<Grouping> GroupBySegments(const Segments& segments, const std::by
                                          const GroupingContext& context);
 
 // `elements`: those of keys.keys. `kept`: whether a row is there at all, on any thread; others are in no group. Null:
-// all are. The grouping has no bounds, and either ids or, of all rows of given groups, in_place. OUT_OF_RANGE: the
-// first key outside of the groups, unless they are to be dropped; in_place->Check() says so later. RESOURCE_EXHAUSTED:
-// there is no memory.
+// all are. The grouping has either ids or, of all rows of given groups, in_place, and no bounds; or of keys in order
+// bounds alone. OUT_OF_RANGE: the first key outside of the groups, unless they are to be dropped; in_place->Check()
+// says so later. RESOURCE_EXHAUSTED: there is no memory.
 absl::StatusOr<Grouping> GroupByKeys(const Keys& keys, const std::byte* elements,
                                      const absl::FunctionRef<bool(std::int64_t)>* kept, const GroupingContext& context);
 

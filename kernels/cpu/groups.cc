@@ -34,6 +34,12 @@ constexpr std::int64_t kShortBytes = 16 << 10;
 
 constexpr std::int64_t kOutputs = 64;  // between two looks at the deadline
 
+// Outputs that are side by side are gathered together: of short ones so many bytes, of long ones a buffer for each.
+constexpr std::int64_t kBesideBytes = 128 << 10;
+constexpr std::int64_t kColumnBuffer = (16 << 10) + 192;  // lines a power of two apart would share a set of the cache
+constexpr std::int64_t kMostColumns = 16;
+static_assert(kBesideBytes >= kShortBytes && kQuickOutputs <= OutputElements::kMostBeside);
+
 class GroupReduction {
  public:
   // The bounds and rows of keys may come later, before Run.
@@ -105,6 +111,12 @@ class GroupReduction {
     };
     for (std::int64_t number = begin; number < end; ++number) {
       if (Passed(number, number - begin)) return;
+      if (const std::int64_t beside = std::min(elements_.Beside(number), end - number);
+          beside > 1 && states_ == nullptr) {
+        answer();
+        number += AnswerBeside(number, beside) - 1;
+        continue;
+      }
       Output output = OutputOf(number);
       const std::int64_t more = output.count * width_;
       // A mask may leave little of much.
@@ -124,7 +136,10 @@ class GroupReduction {
   // several tasks.
   std::int64_t task_outputs(std::int64_t outputs, int threads) const {
     const std::int64_t bytes = spec_.count * width_ / std::max<std::int64_t>(outputs, 1);
-    return std::min(kBlockBytes / (bytes + AnswerBytes(quick_.has_value())), outputs / (4 * threads));
+    const std::int64_t some =
+        std::min(kBlockBytes / (bytes + AnswerBytes(quick_.has_value())), outputs / (4 * threads));
+    // Of long outputs as many as are read together.
+    return elements_.Beside(0) > 1 ? std::max(some, std::min(beside_, outputs / threads)) : some;
   }
 
   // Whether the answers are not wanted any more.
@@ -206,11 +221,16 @@ class GroupReduction {
     state.partial = blocks.is_divisible() ? tbb::parallel_deterministic_reduce(blocks, Partial(), fold, combine)
                                           : fold(blocks, Partial());
     state.partial.count = output.count;
-    ExtremaState& extrema = state.partial.extrema;
+    SetIndexes(output, &state);
+    return state;
+  }
+
+  // Makes indexes of ranks.
+  void SetIndexes(const Output& output, State* state) const {
+    ExtremaState& extrema = state->partial.extrema;
     for (std::int64_t* const index : {&extrema.min_index, &extrema.max_index, &extrema.nan_index}) {
       if (*index != kNoIndex) *index = elements_.IndexOf(output, *index);
     }
-    return state;
   }
 
   // Writes the answers of an output.
@@ -222,6 +242,79 @@ class GroupReduction {
     if (stop_.requested()) return;
     if (states_ != nullptr) (*states_)[static_cast<std::size_t>(output.number)] = state;
     errors_.Store(one, state, answers_, output.number);
+  }
+
+  // Answers at most so many outputs from `number` on, which are side by side: their elements are gathered in one read
+  // of the rows that they lie in. Returns how many.
+  std::int64_t AnswerBeside(std::int64_t number, std::int64_t outputs) {
+    const Output first = elements_.At(number);
+    const std::int64_t bytes = first.positions * width_;
+    const bool is_short = quick_.has_value() && bytes <= kShortBytes && first.positions <= OutputElements::kRun;
+    if (!is_short) {
+      outputs = std::min(outputs, beside_);
+      AnswerColumns(first, outputs);
+      return outputs;
+    }
+    outputs = std::min({outputs, kQuickOutputs, kBesideBytes / std::max(bytes, width_)});
+    std::byte* const buffer = BufferFor(kBesideBytes);
+    std::int64_t bounds[kQuickOutputs + 1] = {};
+    std::vector<Output> all;  // what has indexes
+    std::int64_t counts[kQuickOutputs] = {};
+    elements_.GatherBeside(first, outputs, 0, first.positions, buffer, bytes, counts);
+    for (std::int64_t i = 0; i < outputs; ++i) {
+      const auto size = static_cast<std::size_t>(counts[i] * width_);
+      if (bounds[i] < i * first.positions) std::memmove(buffer + bounds[i] * width_, buffer + i * bytes, size);
+      bounds[i + 1] = bounds[i] + counts[i];
+    }
+    for (std::int64_t i = 0; quick_->takes_extrema() && i < outputs; ++i) all.push_back(elements_.At(number + i));
+    AnswerTogether(buffer, bounds, number, outputs, all.empty() ? nullptr : all.data());
+    return outputs;
+  }
+
+  // Answers outputs that are side by side, each with an accumulator of its own.
+  void AnswerColumns(const Output& first, std::int64_t outputs) {
+    const std::int64_t run = std::min(kColumnBuffer / width_ / 2, OutputElements::kRun);
+    std::byte* const buffer = BufferFor(outputs * kColumnBuffer);
+    std::vector<Partial> partials(static_cast<std::size_t>(outputs));
+    std::vector<Folded> folded;
+    std::int64_t has[kMostColumns] = {}, ranks[kMostColumns] = {};
+    folded.reserve(partials.size());
+    for (Partial& partial : partials) folded.emplace_back(spec_, plan_, &partial);
+    const auto fold = [&](std::int64_t i) {
+      FoldElements(plan_, buffer + i * kColumnBuffer, ranks[i], has[i], &folded[static_cast<std::size_t>(i)]);
+      ranks[i] += std::exchange(has[i], 0);
+    };
+    for (std::int64_t position = 0; position < first.positions; position += run) {
+      if (position % (run * OutputElements::kRunsBetweenLooks) == 0 && stop_.Due()) return;
+      elements_.GatherBeside(first, outputs, position, std::min(run, first.positions - position), buffer, kColumnBuffer,
+                             has);
+      for (std::int64_t i = 0; i < outputs; ++i) {
+        if (has[i] > run) fold(i);
+      }
+    }
+    const bool has_positions = std::any_of(spec_.ops.begin(), spec_.ops.end(), [](Op op) { return HasPosition(op); });
+    for (std::int64_t i = 0; i < outputs; ++i) {
+      if (has[i] > 0) fold(i);
+      const auto at = static_cast<std::size_t>(i);
+      State state;
+      state.partial = partials[at];
+      state.partial.count = ranks[i];
+      if (folded[at].exact.has_value()) state.exact = std::make_unique<ExactSums>(folded[at].exact->sums());
+      if (ranks[i] == 0) {
+        Answer({.number = first.number + i});
+      } else {
+        if (has_positions) SetIndexes(OutputOf(first.number + i), &state);
+        ReduceSpec one = spec_;
+        one.count = ranks[i];
+        errors_.Store(one, state, answers_, first.number + i);
+      }
+    }
+  }
+
+  static std::byte* BufferFor(std::int64_t bytes) {
+    constexpr std::int64_t kMost = std::max(kBesideBytes, kMostColumns * kColumnBuffer);
+    thread_local const auto buffer = std::make_unique<std::byte[]>(kMost);
+    return bytes <= kMost ? buffer.get() : nullptr;
   }
 
   // Gathers short outputs, which follow each other, and answers them.
@@ -243,26 +336,29 @@ class GroupReduction {
   }
 
   // Answers short outputs from number `first` on, side by side, and those that can't be answered so from their states.
-  // `outputs`: null: positions are ranks.
+  // `outputs`: null: positions are ranks, or by keys in order rows from that of the output's bound on.
   void AnswerTogether(const std::byte* start, const std::int64_t* bounds, std::int64_t first, std::int64_t size,
                       const Output* outputs) {
     QuickFound found;
     std::int64_t counts[kQuickOutputs];
     for (std::int64_t i = 0; i < size; ++i) counts[i] = bounds[i + 1] - bounds[i];
     quick_->FindSegments(start, bounds, size, &found);
-    for (std::int64_t i = 0; outputs != nullptr && quick_->takes_extrema() && i < size; ++i) {
+    const auto index = [&](std::int64_t i, std::int64_t position) {
+      if (outputs != nullptr) return elements_.IndexOf(outputs[i], position);
+      return elements_.counts_rows() ? bounds[i] + position : position;
+    };
+    const bool indexes = (outputs != nullptr || elements_.counts_rows()) && quick_->takes_extrema();
+    for (std::int64_t i = 0; indexes && i < size; ++i) {
       QuickExtrema& extrema = found.extrema;
       if (extrema.has_nan[i]) continue;
-      if (quick_->positions().lowest) extrema.lowest_at[i] = elements_.IndexOf(outputs[i], extrema.lowest_at[i]);
-      if (quick_->positions().highest) extrema.highest_at[i] = elements_.IndexOf(outputs[i], extrema.highest_at[i]);
+      if (quick_->positions().lowest) extrema.lowest_at[i] = index(i, extrema.lowest_at[i]);
+      if (quick_->positions().highest) extrema.highest_at[i] = index(i, extrema.highest_at[i]);
     }
     Store(found, counts, first, size, [&](std::int64_t i, std::int64_t number) {
       if (counts[i] == 0) return Answer({.number = number});
       Specials specials;
       if (quick_->MayBeSpecial(found, i)) quick_->Look(start + bounds[i] * width_, counts[i], width_, 0, &specials);
-      if (outputs != nullptr && specials.first_nan.has_value()) {
-        specials.first_nan = elements_.IndexOf(outputs[i], *specials.first_nan);
-      }
+      if (specials.first_nan.has_value()) specials.first_nan = index(i, *specials.first_nan);
       if (!quick_->StoreSpecial(found, i, specials, counts[i], answers_, number)) Answer(OutputOf(number));
     });
   }
@@ -287,7 +383,9 @@ class GroupReduction {
   const OutputElements elements_;
   const std::vector<std::byte*> answers_;  // of each op
   const Plan plan_;
-  const std::int64_t width_;                 // bytes of an element
+  const std::int64_t width_;  // bytes of an element
+  // Long outputs that are read together: at least a cache line.
+  const std::int64_t beside_ = std::clamp<std::int64_t>(64 / width_, 8, kMostColumns);
   const std::optional<QuickAnswers> quick_;  // of all ops
   std::vector<State>* const states_;         // null: they are not wanted
   const Layout names_;                       // of the outputs, for messages

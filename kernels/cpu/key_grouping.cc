@@ -75,6 +75,29 @@ class GivenKeys final : public KeysInPlace {
   std::atomic<std::int64_t> outside_;  // the first row of such a key
 };
 
+// Keys that were found, and fill a range from the least on: a table has the group of each.
+template <class T>
+class TableKeys final : public KeysInPlace {
+ public:
+  TableKeys(const std::byte* elements, const std::uint32_t* groups, std::uint64_t least, std::uint64_t range)
+      : elements_(elements), groups_(groups), least_(least), range_(range) {}
+
+  void Ids(std::int64_t begin, std::int64_t end, std::uint32_t* ids) override {
+    for (std::int64_t row = begin; row < end; ++row) ids[row - begin] = GroupOf(row);
+  }
+  // Keys may change while they are looked at: what was not seen before is in no group.
+  std::uint32_t GroupOf(std::int64_t row) const {
+    const std::uint64_t at = Order<T>::At(elements_, row) - least_;
+    return at <= range_ ? groups_[at] : kNoGroup;
+  }
+  absl::Status Check() const override { return absl::OkStatus(); }
+
+ private:
+  const std::byte* const elements_;
+  const std::uint32_t* const groups_;
+  const std::uint64_t least_, range_;
+};
+
 template <class T>
 class KeyGrouping {
  public:
@@ -88,10 +111,6 @@ class KeyGrouping {
       grouping_.in_place = std::make_unique<GivenKeys<T>>(keys_, elements_);
       return std::move(grouping_);
     }
-    const absl::StatusOr<std::uint32_t*> ids =
-        Allocate<std::uint32_t>(std::max<std::int64_t>(rows_, 1), context_.budget, &grouping_.memory);
-    if (!ids.ok()) return ids.status();
-    grouping_.ids = ids_ = *ids;
     const absl::Status status = keys_.groups > 0 ? Given() : Found();
     if (!status.ok()) return status;
     return std::move(grouping_);
@@ -100,10 +119,31 @@ class KeyGrouping {
  private:
   bool Kept(std::int64_t row) const { return kept_of_ == nullptr || (*kept_of_)(row); }
 
+  // Calls `each` with the rows that are kept: a loop without a mask has no branch for it.
+  template <class Each>
+  void ForKept(std::int64_t begin, std::int64_t end, const Each& each) const {
+    if (kept_of_ == nullptr) {
+      for (std::int64_t row = begin; row < end; ++row) each(row);
+    } else {
+      for (std::int64_t row = begin; row < end; ++row) {
+        if ((*kept_of_)(row)) each(row);
+      }
+    }
+  }
+
+  absl::Status AllocateIds() {
+    const absl::StatusOr<std::uint32_t*> ids =
+        Allocate<std::uint32_t>(std::max<std::int64_t>(rows_, 1), context_.budget, &grouping_.memory);
+    if (!ids.ok()) return ids.status();
+    grouping_.ids = ids_ = *ids;
+    return absl::OkStatus();
+  }
+
   // Computes the ids where the groups are given: kNoGroup for rows that the mask leaves out.
   absl::Status Given() {
     grouping_.groups = keys_.groups;
     GivenKeys<T> given(keys_, elements_);
+    if (absl::Status status = AllocateIds(); !status.ok()) return status;
     const absl::Status status = ForPieces(rows_, context_, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) {
         if (Kept(row)) {
@@ -116,53 +156,122 @@ class KeyGrouping {
     return status.ok() ? given.Check() : status;
   }
 
-  // Finds the keys that there are. Those that nearly fill a range are looked up in a table; few others by hashing, and
-  // if they are many, the rows are sorted.
+  // Finds the keys that there are. Those that ascend are found by their order, those that nearly fill a range by a
+  // table; few others by hashing, and if they are many, the rows are sorted.
   absl::Status Found() {
+    const absl::StatusOr<bool> ascend = Ascend();
+    if (!ascend.ok()) return ascend.status();
+    if (*ascend) return ByOrder();
     absl::Mutex mutex;
     std::uint64_t least = std::numeric_limits<std::uint64_t>::max(), largest = 0;
     absl::Status status = ForPieces(rows_, context_, [&](std::int64_t begin, std::int64_t end) {
-      std::uint64_t low = std::numeric_limits<std::uint64_t>::max(), high = 0;
-      for (std::int64_t row = begin; row < end; ++row) {
-        if (!Kept(row)) continue;
-        const std::uint64_t order = Order<T>::At(elements_, row);
-        low = std::min(low, order);
-        high = std::max(high, order);
-      }
+      T low = std::numeric_limits<T>::max(), high = std::numeric_limits<T>::min();
+      bool any = false;
+      ForKept(begin, end, [&](std::int64_t row) {
+        const T key = ElementAt<T>(elements_, row);
+        low = std::min(low, key);
+        high = std::max(high, key);
+        any = true;
+      });
+      if (!any) return;
       const absl::MutexLock lock(&mutex);
-      least = std::min(least, low);
-      largest = std::max(largest, high);
+      least = std::min(least, Order<T>::Of(low));
+      largest = std::max(largest, Order<T>::Of(high));
     });
+    const std::uint64_t range = largest - least;
+    constexpr std::uint64_t kSmallTable = 1 << 16;
+    const bool any = least <= largest, by_table = range < static_cast<std::uint64_t>(rows_) + kSmallTable;
+    if (status.ok() && !(any && by_table && context_.lazily && kept_of_ == nullptr)) status = AllocateIds();
     if (!status.ok()) return status;
-    if (least > largest) {  // no row at all
+    if (!any) {  // no row at all
       std::fill_n(ids_, rows_, kNoGroup);
       return AllocateKeys(0);
     }
-    const std::uint64_t range = largest - least;
-    constexpr std::uint64_t kSmallTable = 1 << 16;
-    if (range < static_cast<std::uint64_t>(rows_) + kSmallTable)
-      return ByTable(least, static_cast<std::int64_t>(range));
+    if (by_table) return ByTable(least, static_cast<std::int64_t>(range));
     const absl::StatusOr<bool> few = ByHash();
     if (!few.ok() || *few) return few.status();
     return BySort(least, range);
   }
 
+  // Whether all rows are there, and no key is less than the one before. Looks no further than where one is.
+  absl::StatusOr<bool> Ascend() const {
+    if (!context_.lazily || kept_of_ != nullptr || rows_ == 0) return false;
+    std::atomic<bool> ascend = true;
+    absl::Status status = ForPieces(rows_, context_, [&](std::int64_t begin, std::int64_t end) {
+      constexpr std::int64_t kBetweenLooks = 4096;
+      T before = ElementAt<T>(elements_, std::max<std::int64_t>(begin - 1, 0));
+      for (std::int64_t row = begin; row < end && ascend.load(std::memory_order_relaxed);) {
+        bool descends = false;
+        for (const std::int64_t stop = std::min(end, row + kBetweenLooks); row < stop; ++row) {
+          const T key = ElementAt<T>(elements_, row);
+          descends |= key < before;
+          before = key;
+        }
+        if (descends) ascend.store(false, std::memory_order_relaxed);
+      }
+    });
+    if (!status.ok()) return status;
+    return ascend.load();
+  }
+
+  // Of keys that ascend: their stretches. They may change while they are looked at.
+  absl::Status ByOrder() {
+    std::int64_t groups = 0;
+    for (std::int64_t row = 0; row < rows_; row = EndOfStretch(row)) {
+      if (groups++ % kPieceRows != 0) continue;
+      if (absl::Status why = context_.why_stop(); !why.ok()) return why;
+    }
+    if (absl::Status status = AllocateKeys(groups); !status.ok()) return status;
+    const absl::StatusOr<std::int64_t*> bounds = Allocate<std::int64_t>(groups + 1, context_.budget, &grouping_.memory);
+    if (!bounds.ok()) return bounds.status();
+    std::int64_t row = 0;
+    for (std::int64_t group = 0; group < groups && row < rows_; ++group) {
+      if (group % kPieceRows == 0) {
+        if (absl::Status why = context_.why_stop(); !why.ok()) return why;
+      }
+      StoreKey(group, Order<T>::At(elements_, row));
+      row = EndOfStretch(row);
+      (*bounds)[group + 1] = row;
+    }
+    for (std::int64_t group = groups; group > 0 && (*bounds)[group] < rows_; --group) (*bounds)[group] = rows_;
+    grouping_.bounds = *bounds;
+    grouping_.in_order = grouping_.all_sorted = true;
+    return absl::OkStatus();
+  }
+
+  // The first row after `row` whose key is larger, by steps that double, and then by halves.
+  std::int64_t EndOfStretch(std::int64_t row) const {
+    const std::uint64_t key = Order<T>::At(elements_, row);
+    std::int64_t step = 1;
+    while (step < rows_ - row && Order<T>::At(elements_, row + step) <= key) {
+      row += step;
+      step *= 2;
+    }
+    std::int64_t end = std::min(rows_, row + step);
+    while (row + 1 < end) {
+      const std::int64_t middle = row + (end - row) / 2;
+      (Order<T>::At(elements_, middle) <= key ? row : end) = middle;
+    }
+    return end;
+  }
+
   absl::Status ByTable(std::uint64_t least, std::int64_t range) {
     std::vector<std::unique_ptr<ArrayMemory>> scratch;
-    const absl::StatusOr<std::uint32_t*> table = Allocate<std::uint32_t>(range + 1, context_.budget, &scratch);
+    const bool lazily = ids_ == nullptr;
+    const absl::StatusOr<std::uint32_t*> table =
+        Allocate<std::uint32_t>(range + 1, context_.budget, lazily ? &grouping_.memory : &scratch);
     if (!table.ok()) return table.status();
     std::uint32_t* const ids = *table;
-    // Keys may change while they are looked at: what was not seen before is in no group.
     const auto entry = [&](std::int64_t row) -> std::uint32_t* {
       const std::uint64_t at = Order<T>::At(elements_, row) - least;
       return at <= static_cast<std::uint64_t>(range) ? ids + at : nullptr;
     };
     absl::Status status = ForPieces(rows_, context_, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t row = begin; row < end; ++row) {
-        std::uint32_t* const seen = Kept(row) ? entry(row) : nullptr;
-        if (seen == nullptr || __atomic_load_n(seen, __ATOMIC_RELAXED) != 0) continue;
+      ForKept(begin, end, [&](std::int64_t row) {
+        std::uint32_t* const seen = entry(row);
+        if (seen == nullptr || __atomic_load_n(seen, __ATOMIC_RELAXED) != 0) return;
         __atomic_store_n(seen, 1, __ATOMIC_RELAXED);
-      }
+      });
     });
     if (!status.ok()) return status;
     std::atomic<std::int64_t> found = 0;
@@ -179,11 +288,13 @@ class KeyGrouping {
       ids[i] = seen ? static_cast<std::uint32_t>(id) : kNoGroup;
       if (seen) StoreKey(id++, least + static_cast<std::uint64_t>(i));
     }
+    auto groups = std::make_unique<TableKeys<T>>(elements_, ids, least, static_cast<std::uint64_t>(range));
+    if (lazily) {
+      grouping_.in_place = std::move(groups);
+      return absl::OkStatus();
+    }
     return ForPieces(rows_, context_, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t row = begin; row < end; ++row) {
-        const std::uint32_t* const id = Kept(row) ? entry(row) : nullptr;
-        ids_[row] = id == nullptr ? kNoGroup : *id;
-      }
+      for (std::int64_t row = begin; row < end; ++row) ids_[row] = Kept(row) ? groups->GroupOf(row) : kNoGroup;
     });
   }
 

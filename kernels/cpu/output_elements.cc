@@ -10,8 +10,20 @@
 namespace reduced {
 namespace {
 
+// What GatherBeside appends: rows of neighbouring elements at `indices` of the array, an element of each output.
+struct RowsBeside {
+  const std::byte* data;
+  const std::int64_t* indices;
+  std::int64_t rows, outputs;
+  const MaskView& mask;
+  std::byte* out;
+  std::int64_t room;
+  std::int64_t* has;
+};
+
 // Moves elements of a size.
 struct Moves {
+  void (*append)(const RowsBeside& what);
   // Copies elements at `indices` of the array.
   void (*pick)(const std::byte* data, const std::int64_t* indices, std::int64_t count, std::byte* out);
   // Copies the elements whose byte of `kept` is not 0 to `out`, which has room for `count`; returns how many those are.
@@ -20,7 +32,33 @@ struct Moves {
 };
 
 template <class Word>
-constexpr Moves kMovesOf = {[](const std::byte* data, const std::int64_t* indices, std::int64_t count, std::byte* out) {
+void AppendBeside(const RowsBeside& what) {
+  constexpr auto kWidth = static_cast<std::int64_t>(sizeof(Word));
+  constexpr std::int64_t kAhead = 8;  // rows, which may be far from each other
+  std::int64_t* const has = what.has;
+  for (std::int64_t row = 0; row < what.rows; ++row) {
+    const std::int64_t index = what.indices[row];
+    const std::byte* const from = what.data + index * kWidth;
+    if (row + kAhead < what.rows) __builtin_prefetch(what.data + what.indices[row + kAhead] * kWidth);
+    if (!what.mask) {
+      std::byte* to = what.out + (has[0] + row) * kWidth;
+      for (std::int64_t i = 0; i < what.outputs; ++i, to += what.room) std::memcpy(to, from + i * kWidth, kWidth);
+      continue;
+    }
+    std::uint8_t bytes[OutputElements::kMostBeside];
+    const std::uint8_t* const kept = what.mask.Bytes(index, what.outputs, bytes);
+    std::byte* to = what.out;
+    for (std::int64_t i = 0; i < what.outputs; ++i, to += what.room) {
+      std::memcpy(to + has[i] * kWidth, from + i * kWidth, kWidth);
+      has[i] += kept[i] != 0;
+    }
+  }
+  for (std::int64_t i = 0; !what.mask && i < what.outputs; ++i) has[i] += what.rows;  // all have as many
+}
+
+template <class Word>
+constexpr Moves kMovesOf = {&AppendBeside<Word>,
+                            [](const std::byte* data, const std::int64_t* indices, std::int64_t count, std::byte* out) {
                               for (std::int64_t i = 0; i < count; ++i) {
                                 std::memcpy(out + i * sizeof(Word),
                                             data + indices[i] * static_cast<std::int64_t>(sizeof(Word)), sizeof(Word));
@@ -107,7 +145,7 @@ OutputElements::OutputElements(const Partition& partition, const LoadedPartition
     : layout_(partition.layout),
       sources_(std::span(loaded.sources).first(sources)),
       grouping_(loaded.grouping),
-      keyed_(partition.keys.has_value()),
+      keyed_(partition.keys.has_value() && !loaded.grouping.in_order),
       grouped_(partition.grouped()),
       mask_(keyed_ && layout_.outputs == 1 ? MaskView() : loaded.mask),  // else it made the groups
       adjacent_(!keyed_ && (grouped_ ? layout_.outputs == 1 : layout_.run() >= layout_.elements)),
@@ -120,7 +158,7 @@ Layout OutputElements::Names() const {
   return names;
 }
 
-Output OutputElements::Find(std::int64_t number, absl::FunctionRef<bool()> stopped) const {
+Output OutputElements::At(std::int64_t number) const {
   Output output{.number = number};
   if (grouped_) {
     const std::int64_t group = number / layout_.outputs;
@@ -133,8 +171,21 @@ Output OutputElements::Find(std::int64_t number, absl::FunctionRef<bool()> stopp
     output.start = layout_.elements == 0 ? 0 : layout_.Start(number);
   }
   output.count = output.positions;
+  return output;
+}
+
+Output OutputElements::Find(std::int64_t number, absl::FunctionRef<bool()> stopped) const {
+  Output output = At(number);
   if (mask_) CountRanks(stopped, &output);
   return output;
+}
+
+void OutputElements::GatherBeside(const Output& output, std::int64_t outputs, std::int64_t first,
+                                  std::int64_t positions, std::byte* out, std::int64_t room, std::int64_t* has) const {
+  std::int64_t indices[kRun];
+  Indices(output, first, positions, indices);
+  const ElementSource& array = sources_.front();
+  MovesOf(array.width).append({array.data, indices, positions, outputs, mask_, out, room, has});
 }
 
 void OutputElements::Indices(const Output& output, std::int64_t first, std::int64_t count,
@@ -265,7 +316,8 @@ std::int64_t OutputElements::IndexOf(const Output& output, std::int64_t rank) co
     }
     position += i;
   }
-  return keyed_ ? grouping_.rows[output.start + position] : position;
+  if (keyed_) return grouping_.rows[output.start + position];
+  return counts_rows() ? output.start / layout_.outputs + position : position;
 }
 
 }  // namespace reduced

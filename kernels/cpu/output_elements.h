@@ -67,12 +67,31 @@ class OutputElements {
   bool keyed() const { return keyed_; }
   bool grouped() const { return grouped_; }    // by segments or keys
   bool adjacent() const { return adjacent_; }  // an output's positions are neighbours in the array
+  // Of keys in order: what answers call the index of a position is its row.
+  bool counts_rows() const { return grouping_.in_order; }
   const MaskView& mask() const { return mask_; }
   // The outputs' names, for messages.
   Layout Names() const;
 
-  // The output of that number. Counts what a mask leaves, on the threads of the caller's arena, until `stopped`.
+  // How many outputs from `number` on have their elements side by side: what is at a position of one is beside what is
+  // at that of the next. At least 1.
+  std::int64_t Beside(std::int64_t number) const {
+    if (adjacent_) return 1;
+    const std::int64_t together = layout_.adjacent();
+    return together - number % layout_.outputs % together;
+  }
+
+  // The output of that number, with as many elements as positions, whatever the mask leaves.
+  Output At(std::int64_t number) const;
+  // The same. Counts what a mask leaves, on the threads of the caller's arena, until `stopped`.
   Output Find(std::int64_t number, absl::FunctionRef<bool()> stopped) const;
+
+  // Appends the elements of the array at some positions, at most kRun, of so many outputs that are side by side, at
+  // most kMostBeside: those of output i, which has has[i] elements before, to out + i * room bytes. `output`: the first
+  // one.
+  static constexpr std::int64_t kMostBeside = 512;
+  void GatherBeside(const Output& output, std::int64_t outputs, std::int64_t first, std::int64_t positions,
+                    std::byte* out, std::int64_t room, std::int64_t* has) const;
 
   // The rank of the first element from `position` on, which is a multiple of kRun, or the last position or more.
   std::int64_t RankFrom(const Output& output, std::int64_t position) const {

@@ -190,3 +190,72 @@ def test_arrow_arrays_beside(client):
         client.sum(values, where=[True, None, True])
     assert client.sum(pa.array([1, None, 4]), where=np.array([True, True, False])) == 1
     assert client.reduce(pa.array([1, None, 4]), "sum,argmax", axis=0).argmax == 2
+
+
+OPS = ["sum", "mean", "var", "l1", "l2", "min", "max", "range", "argmin", "argmax", "any", "all", "count", "count_nonzero", "nan_count"]
+
+
+def elements(random, dtype, shape):
+    if dtype.startswith("f"):
+        array = (random.normal(size=shape) * 10.0 ** random.integers(-3, 4, shape)).astype(dtype)
+        for value in (np.nan, np.inf, -np.inf, -0.0):
+            array[random.random(shape) < 0.001] = value
+        return array
+    return random.integers(0, 100, shape).astype(dtype)
+
+
+def same(one, other):
+    for op in OPS:
+        np.testing.assert_array_equal(one[op], other[op], err_msg=op)
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "f2", "i1", "i8", "?"])
+@pytest.mark.parametrize("shape", [(9000, 5), (3000, 33), (40, 700), (1, 9), (20_000, 2), (6, 50, 40), (50, 1000, 3)], ids=str)
+@pytest.mark.parametrize("nan", ["propagate", "omit"])
+def test_masked_columns_are_masked_rows(client, random, dtype, shape, nan):
+    """Outputs whose elements are side by side have the answers of those that lie one after the other."""
+    array = elements(random, dtype, shape)
+    for share in (0.5, 0.01, 1.0):
+        mask = random.random(shape) < share
+        columns = client.reduce(array, OPS, axis=0, where=mask, nan=nan, empty="fill")
+        rows = client.reduce(np.ascontiguousarray(np.moveaxis(array, 0, -1)), OPS, axis=-1,
+                             where=np.ascontiguousarray(np.moveaxis(mask, 0, -1)), nan=nan, empty="fill")
+        same(columns, rows)
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i2", "u8"])
+@pytest.mark.parametrize("columns", [(), (1,), (6,), (100,)], ids=str)
+@pytest.mark.parametrize("nan", ["propagate", "omit"])
+def test_keys_of_any_kind_have_the_rows_of_their_group(client, random, dtype, columns, nan):
+    """Given and found keys, in order, nearly in order, in a small range, far apart, with a mask: what each group alone answers."""
+    rows = 3000
+    array = elements(random, dtype, (rows, *columns))
+    keys = np.sort(random.integers(-20, 20, rows))
+    nearly = keys.copy()
+    nearly[-1] = -30
+    for given in (keys, nearly, random.permutation(keys), keys * 2**40, np.full(rows, 7), np.arange(rows), keys.astype("i1"), np.sort(keys % 7).astype("u8")):
+        result = client.reduce(array, OPS, keys=given, nan=nan, empty="fill")
+        np.testing.assert_array_equal(result.group_keys, np.unique(given))
+        masked = client.reduce(array, OPS, keys=given, nan=nan, empty="fill", where=np.ones((rows, *columns), bool))
+        same(result, masked)
+        some = random.permutation(len(result.group_keys))[:5]
+        for group in some:
+            at = np.flatnonzero(given == result.group_keys[group])
+            alone = client.reduce(array[at], OPS, axis=0, nan=nan, empty="fill")
+            for op in OPS:
+                right = alone[op]
+                if op in ("argmin", "argmax"):  # of a group without elements there is no index
+                    right = np.where(right < len(at), at[np.minimum(right, len(at) - 1).astype(int)], right)
+                np.testing.assert_array_equal(result[op][group], right, err_msg=op)
+        if given.min() >= 0 and given.max() < 100:
+            groups = client.reduce(array, OPS, keys=given, groups=100, nan=nan, empty="fill")
+            for op in OPS:
+                np.testing.assert_array_equal(groups[op][result.group_keys.astype(int)], result[op], err_msg=op)
+        medians = client.median(array, keys=given)
+        np.testing.assert_array_equal(medians, client.median(array, keys=given, where=np.ones((rows, *columns), bool)))
+        if not columns:
+            parts = [client.reduce(array[cut], "sum,max,argmax", keys=given[cut], nan=nan, empty="fill", state=True).state
+                     for cut in (slice(0, 1000), slice(1000, rows))]
+            merged = reduced.State.merge(parts).results
+            np.testing.assert_array_equal(merged.group_keys, result.group_keys)
+            np.testing.assert_array_equal(merged["argmax"], result["argmax"])
