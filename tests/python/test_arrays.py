@@ -1,6 +1,7 @@
 """What can be reduced, how its memory is read, and what is refused."""
 
 import array as arrays
+import itertools
 import math
 import subprocess
 import sys
@@ -196,3 +197,26 @@ def test_special_values(client):
     assert math.copysign(1, client.min(np.array([0.0, -0.0]))) == -1
     assert client.sum(np.array([np.inf, 1])) == math.inf and math.isnan(client.sum(np.array([np.inf, -np.inf])))
     assert client.sum(np.array([5e-324, 5e-324])) == 1e-323
+
+
+@pytest.mark.parametrize("dtype", ["f8", ">f8", "f4", ">f4", "i2", ">i2", "u1", "?", "f2", ">u8"])
+def test_large_arrays_of_any_layout(dtype):
+    """Copies by several threads: what NumPy's copy has."""
+    from reduced import _copies
+
+    random = np.random.default_rng(3)
+    base = random.integers(0, 100, (160, 70, 61)).astype(dtype)
+    long = random.integers(0, 100, 2_000_003).astype(dtype)
+    views = [base.transpose(axes) for axes in itertools.permutations(range(3))]
+    views += [base[::2], base[:, :, ::3], base[:, 3:40], base[::-1], base[:, ::-1, ::-1], base.T[::2, 1:], np.broadcast_to(base[0], base.shape)]
+    views += [long[::2], long[::-1], long[1::3], long.reshape(1, -1, 1)[:, ::2], np.broadcast_to(long[:1], 600_000), np.asfortranarray(long[:2_000_000].reshape(2, -1))]
+    local = reduced.connect("local:")
+    for view in views:
+        copy = _copies.copied(view.astype(view.dtype.newbyteorder("="))) if view.dtype.isnative else None
+        right = np.ascontiguousarray(view).astype(view.dtype.newbyteorder("="))
+        got = _copies.contiguous(view, right.dtype)
+        assert got.flags.c_contiguous and got.dtype == right.dtype and got.shape == right.shape
+        np.testing.assert_array_equal(got, right)
+        assert copy is None or np.array_equal(copy, right)
+        assert local.sum(view) == local.sum(right)
+        assert local.argmax(view) == local.argmax(right)

@@ -15,14 +15,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from reduced import _core
 from reduced._errors import CancelledError
 
 Array = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]
 Index = tuple[int | slice, ...]
 
-# Elements of a piece.
+# Elements of a piece, and of one that several threads copy.
 PIECE = 1 << 18
+_LARGE = 1 << 22
 
 
 class Part(NamedTuple):
@@ -52,26 +54,38 @@ def _check() -> None:
         raise CancelledError("the call was interrupted while its array was copied")
 
 
-def pieces(shape: Sequence[int]) -> Iterator[Index]:
-    """Indexes that cut an array of that shape into pieces, in C order."""
+def pieces(shape: Sequence[int], most: int = PIECE) -> Iterator[Index]:
+    """Indexes that cut an array of that shape into pieces of at most so many elements, in C order."""
     rest = math.prod(shape[1:])
-    if not shape or shape[0] * rest <= PIECE:
+    if not shape or shape[0] * rest <= most:
         yield ()
-    elif rest > PIECE:
+    elif rest > most:
         for i in range(shape[0]):
-            for index in pieces(shape[1:]):
+            for index in pieces(shape[1:], most):
                 _check()
                 yield (i, *index)
     else:
-        for i in range(0, shape[0], PIECE // rest):
+        for i in range(0, shape[0], most // rest):
             _check()
-            yield (slice(i, i + PIECE // rest),)
+            yield (slice(i, i + most // rest),)
 
 
 def fill(to: Array, given: Array) -> None:
     """Copies an array to one of the same shape, converting the elements as `astype` does."""
-    for index in pieces(given.shape):
-        to[index] = given[index]
+    if not _is_gathered(to, given):
+        for index in pieces(given.shape):
+            to[index] = given[index]
+        return
+    for index in pieces(given.shape, _LARGE):
+        piece = given[index]
+        _core.gather(piece.__array_interface__["data"][0], piece.itemsize, piece.shape, piece.strides, not given.dtype.isnative,
+                     to[index].reshape(-1).view(np.uint8))
+
+
+def _is_gathered(to: Array, given: Array) -> bool:
+    """Whether a copy has the bits of the elements, or these in the other byte order, and is worth several threads."""
+    return (given.size > PIECE and given.dtype.kind in "biuf" and given.itemsize <= 8 and given.dtype.newbyteorder("=") == to.dtype
+            and to.dtype.isnative and to.flags.c_contiguous and to.shape == given.shape)
 
 
 def contiguous(array: Array, dtype: np.dtype[Any]) -> Array:

@@ -24,6 +24,7 @@
 #include "client/python/src/cuda.h"
 #include "client/python/src/elements.h"
 #include "client/python/src/fork.h"
+#include "client/python/src/gather.h"
 #include "client/python/src/memory.h"
 #include "client/python/src/reducer.h"
 #include "reduced/client.h"
@@ -450,6 +451,20 @@ nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> EmptyMemory(std::int64_t bytes
   return {data, 1, shape, owner};
 }
 
+// Copies elements to `to`, an array of as many bytes, in C order.
+void GatherElements(std::uint64_t address, std::int64_t width, std::vector<std::int64_t> shape,
+                    std::vector<std::int64_t> strides, bool swaps,
+                    nb::ndarray<std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu> to) {
+  auto bytes = static_cast<std::int64_t>(to.size());
+  for (const std::int64_t size : shape) bytes = size == 0 ? 0 : bytes / size;
+  if (shape.size() != strides.size() || bytes != (to.size() == 0 ? 0 : width)) {
+    throw nb::value_error("to: got another size; allowed: the bytes of the elements");
+  }
+  const nb::gil_scoped_release release;
+  Gather({reinterpret_cast<const std::byte*>(address), width, std::move(shape), std::move(strides)}, swaps,
+         reinterpret_cast<std::byte*>(to.data()));
+}
+
 // The bits of an array of 16-bit elements that a DLPack object has and NumPy has no dtype for, with its strides.
 nb::ndarray<nb::numpy, const std::uint16_t> Bits16(const nb::ndarray<nb::ro, nb::device::cpu>& array) {
   if (array.itemsize() != 2) throw nb::value_error("dtype: got another size; allowed: 2 bytes");
@@ -595,6 +610,8 @@ NB_MODULE(_core, module) {
   module.def("brackets", &Brackets, nb::arg("state"));
   module.def("of_arrays", &OfArrays, nb::arg("state"));
   module.def("empty", &EmptyMemory, nb::arg("bytes"));
+  module.def("gather", &GatherElements, nb::arg("address"), nb::arg("width"), nb::arg("shape"), nb::arg("strides"),
+             nb::arg("swaps"), nb::arg("to"));
   module.def("bits16", &Bits16, nb::arg("array"));
   module.def("cuda_layout", &CudaLayout, nb::arg("array"));
 }
