@@ -13,6 +13,8 @@
 //   distance_max           0                                       the bits of the distance          kMax
 //   other ops about pairs, IntegerKey(number, word)                a word of an integer              kIntegers
 //   skew, kurtosis
+//   cov_matrix,            likewise, the integers of each pair     a word of an integer              kIntegers
+//   corr_matrix            of columns after those of the one before
 //   compare                likewise, and RecordKey(number, word)   a word of a record                kIntegers
 #ifndef REDUCED_KERNELS_ALGEBRA_ENTRIES_H_
 #define REDUCED_KERNELS_ALGEBRA_ENTRIES_H_

@@ -1,9 +1,9 @@
 // The operations. An op is a row: which accumulator its answer is read from, what type the answer has, what an empty
 // array answers. Ops that share an accumulator (sum and mean; min, argmin, max and argmax) cost one between them, and
 // all the accumulators that a request needs are filled in one read of the array (kernels/README.md has the exceptions).
-// Ops without an accumulator are about the distribution of the elements, or about pairs of elements of two arrays. Each
-// has a fold (folds/fold.h) and entries of a State (entries.h) of its own, may have parameters (op_call.h), and is
-// answered in arrays only.
+// Ops without an accumulator are about the distribution of the elements, or about pairs of elements of two arrays, or of
+// two columns of one. Each has a fold (folds/fold.h) and entries of a State (entries.h) of its own, may have parameters
+// (op_call.h), and is answered in arrays only.
 //
 // To add an op: a row here, its line in the proto enum, and its case in finalize.cc, which reads what an op answers off
 // a state by answer.h; a new accumulator besides only if none of these holds what it needs (accumulator.h).
@@ -111,7 +111,11 @@ enum class OtherOperand : std::uint8_t { kNone, kY, kWeights };
   X(kDistanceL2, 44, "distance_l2", kNone, kF64, kAll, kY, false, "square root of the sum of (x - y)^2")               \
   X(kDistanceMax, 45, "distance_max", kNone, kF64, kAll, kY, false, "largest |x - y|; 0 if empty")                     \
   X(kCosine, 46, "cosine", kNone, kF64, kAll, kY, false, "cosine of the angle between x and y; NaN if one is zero")    \
-  X(kCompare, 47, "compare", kNone, kF64, kAll, kY, false, "where and how far x and y differ: 12 figures")
+  X(kCompare, 47, "compare", kNone, kF64, kAll, kY, false, "where and how far x and y differ: 12 figures")             \
+  X(kCovMatrix, 48, "cov_matrix", kNone, kF64, kAll, kNone, false,                                                     \
+    "cov of each two columns of rows of k elements, [k, k]; NaN if n <= ddof")                                         \
+  X(kCorrMatrix, 49, "corr_matrix", kNone, kF64, kAll, kNone, false,                                                   \
+    "corr of each two columns of rows of k elements, [k, k]; NaN of a constant column")
 
 enum class Op : std::uint8_t {
 #define REDUCED_X(enumerator, number, ...) enumerator = number,

@@ -80,6 +80,8 @@ absl::Status CheckCounts(const KeyCounts& counts, DType dtype, const std::string
 
 bool IsQuantile(Op op) { return op == Op::kMedian || op == Op::kQuantile; }
 
+bool IsMatrix(Op op) { return op == Op::kCovMatrix || op == Op::kCorrMatrix; }
+
 int CountedBits(const OpCall& call, DType dtype) {
   // The highest 20 bits of an f64 are its sign, its exponent and 8 bits after the leading one.
   constexpr int kDefault = 20;
@@ -117,6 +119,7 @@ std::vector<std::int64_t> AnswerShape(const OpCall& call) {
   if (call.op == Op::kQuantile) return {static_cast<std::int64_t>(given.quantiles.size())};
   if (call.op == Op::kHistogram) return {static_cast<std::int64_t>(given.edges.size()) - 1};
   if (IsTop(call.op)) return {given.k};
+  if (IsMatrix(call.op)) return {given.columns, given.columns};
   if (call.op == Op::kCompare) return {kComparisonFigures};
   return {};
 }
@@ -159,6 +162,9 @@ absl::Status Validate(const OpCall& call, DType dtype, std::string_view field) {
   }
   if (IsTop(call.op) && (given.k < 1 || given.k > kMaxTop)) {
     return Wrong(name, "k", absl::StrCat(given.k), absl::StrCat("1 to ", kMaxTop));
+  }
+  if (IsMatrix(call.op) && (given.columns < 1 || given.columns > kMaxColumns)) {
+    return Wrong(name, "columns", absl::StrCat(given.columns), absl::StrCat("1 to ", kMaxColumns));
   }
   return absl::OkStatus();
 }

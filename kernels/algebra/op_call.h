@@ -30,6 +30,7 @@ inline constexpr std::size_t kMaxQuantiles = 1024;
 inline constexpr std::size_t kMaxBins = 65'536;
 inline constexpr std::int64_t kMaxTop = 1024;
 inline constexpr std::size_t kMaxPrefixes = 65'536;
+inline constexpr std::int64_t kMaxColumns = 64;
 // The figures of compare: folds/compare.h names them.
 inline constexpr std::int64_t kComparisonFigures = 12;
 
@@ -56,6 +57,8 @@ struct OpParameters {
   std::int64_t k = 0;
   // Of quantile and median, and of states only.
   KeyCounts counts{};
+  // Of cov_matrix and corr_matrix: how many neighbouring elements make a row, 1 to kMaxColumns.
+  std::int64_t columns = 0;
   // Of compare: x and y match if |x - y| <= atol + rtol |y|; whether NaN matches NaN. Tolerances are not negative.
   double rtol = 0;
   double atol = 0;
@@ -92,7 +95,7 @@ struct OpCall {
 // The type that the op answers with for elements of `dtype`.
 DType ResultDType(const OpCall& call, DType dtype);
 
-// The dimensions of the answer for one output: none for a scalar; {q} of q quantiles, {bins}, {k}.
+// The dimensions of the answer for one output: none for a scalar; {q} of q quantiles, {bins}, {k}, {columns, columns}.
 std::vector<std::int64_t> AnswerShape(const OpCall& call);
 // Their product.
 std::int64_t AnswerElements(const OpCall& call);
@@ -102,6 +105,11 @@ std::int64_t LeastElements(const OpCall& call, DType dtype);
 
 // median and quantile.
 bool IsQuantile(Op op);
+// cov_matrix and corr_matrix, of which an output has whole rows.
+bool IsMatrix(Op op);
+// How many pairs of columns there are, each with itself, too. Pairs are numbered row by row: (0, 0), (0, 1), .. (1, 1),
+// ..
+constexpr std::int64_t PairsOfColumns(std::int64_t columns) { return columns * (columns + 1) / 2; }
 // How many of the highest bits of sort keys the state of such an op has.
 int CountedBits(const OpCall& call, DType dtype);
 // Whether such a state knows the value of each element.

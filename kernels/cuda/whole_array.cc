@@ -9,6 +9,7 @@
 #include "kernels/cuda/histogram.h"
 #include "kernels/cuda/stage_range.h"
 #include "kernels/cuda/status.h"
+#include "kernels/exact/terms.h"
 #include "kernels/folds/elements.h"
 #include "kernels/folds/histogram_bins.h"
 #include "kernels/folds/quantile_answers.h"
@@ -30,7 +31,7 @@ int CudaLane::WholeArray::DigitFor(int bytes, std::size_t brackets, std::int64_t
 bool CudaLane::WholeArray::Answers(const Job& job, const OpCall& call) {
   if (OtherOf(call.op) != OtherOperand::kNone) return AnswersPairs(job, call);
   if (call.op == Op::kDistinctExact) return RowOf(job.spec.dtype).bytes <= 2;
-  return !HasAccumulator(call) && call.op != Op::kSkew && call.op != Op::kKurtosis;
+  return !HasAccumulator(call) && TermsOf(call.op).empty();
 }
 
 absl::Status CudaLane::WholeArray::Answer(const OpCall& call, const std::byte* data, const std::byte* other,

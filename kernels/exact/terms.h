@@ -106,6 +106,8 @@ inline constexpr OpTerms kOpTerms[] = {
     {Op::kWeightedStd, kOfWeightedVar},
     {Op::kCov, kOfCov},
     {Op::kCorr, kOfCorr},
+    {Op::kCovMatrix, kOfCov},    // of each two columns
+    {Op::kCorrMatrix, kOfCorr},  // likewise
     {Op::kSlope, kOfLine},
     {Op::kIntercept, kOfLine},
     {Op::kDistanceL1, kOfDistance},

@@ -30,6 +30,9 @@ std::unique_ptr<DistributionFold> MakeDistributionFold(const OpCall& call, const
     case Op::kSkew:
     case Op::kKurtosis:
       return MakeShapeFold(call, spec, limits);
+    case Op::kCovMatrix:
+    case Op::kCorrMatrix:
+      return MakeMatrixFold(call, spec, limits);
     case Op::kCompare:
       return MakeCompareFold(call, spec, limits);
     case Op::kDot:
@@ -62,7 +65,8 @@ std::optional<std::int64_t> MostEntries(const OpCall& call, DType dtype) {
   if (none.rule == EntriesRule::kFirst) return given.k;
   if (none.rule == EntriesRule::kIntegers) {
     constexpr std::int64_t kOthers = kTermCounts + kComparisonIntegers + kComparisonRecords * kRecordWords;
-    return std::ssize(TermsOf(call.op)) * none.most + kOthers;
+    const std::int64_t most = std::ssize(TermsOf(call.op)) * none.most + kOthers;
+    return IsMatrix(call.op) ? PairsOfColumns(given.columns) * most : most;
   }
   if (call.op == Op::kDistanceMax) return 1;
   if (RowOf(dtype).bytes <= 2) return std::int64_t{1} << (8 * RowOf(dtype).bytes);

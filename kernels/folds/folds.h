@@ -28,6 +28,7 @@ std::unique_ptr<DistributionFold> MakeModeFold(const OpCall& call, const ReduceS
 std::unique_ptr<DistributionFold> MakeShapeFold(const OpCall& call, const ReduceSpec& spec, const FoldLimits& limits);
 std::unique_ptr<DistributionFold> MakePairSumsFold(const OpCall& call, const ReduceSpec& spec,
                                                    const FoldLimits& limits);
+std::unique_ptr<DistributionFold> MakeMatrixFold(const OpCall& call, const ReduceSpec& spec, const FoldLimits& limits);
 std::unique_ptr<DistributionFold> MakeCompareFold(const OpCall& call, const ReduceSpec& spec, const FoldLimits& limits);
 
 }  // namespace reduced

@@ -1,5 +1,7 @@
 // The folds of ops about pairs of elements, and of skew and kurtosis: exact sums of terms, of which an answer is a
 // rational number or its root, rounded once. The largest distance has a fold of its own.
+#include "kernels/folds/pair_sums.h"
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -15,7 +17,6 @@
 #include "kernels/folds/distances.h"
 #include "kernels/folds/elements.h"
 #include "kernels/folds/folds.h"
-#include "kernels/folds/term_sums.h"
 
 namespace reduced {
 namespace {
@@ -110,6 +111,8 @@ constexpr Formula kFormulas[] = {
     {Op::kWeightedStd, &WeightedStdAnswer},
     {Op::kCov, &CovAnswer},
     {Op::kCorr, &CorrAnswer},
+    {Op::kCovMatrix, &CovAnswer},
+    {Op::kCorrMatrix, &CorrAnswer},
     {Op::kSlope, &SlopeAnswer},
     {Op::kIntercept, &InterceptAnswer},
     {Op::kDistanceL1, &DistanceL1Answer},
@@ -141,16 +144,7 @@ class TermSumsFold final : public DistributionFold {
 
   absl::Status Finish(absl::FunctionRef<std::int64_t(std::int64_t)> /*index_of*/, std::byte* answers) override {
     if (ResultDType(call_, spec_.dtype) != DType::kF64) return FinishInteger(answers);
-    const Formula* const formula = std::ranges::find(kFormulas, call_.op, &Formula::op);
-    double answer = formula->answer({sums_, spec_.ddof});
-    if (const std::optional<double> special = sums_.special(); special.has_value()) {
-      answer = *special;  // of a sum; a mean has the sign of the weights, too
-      if (call_.op == Op::kWeightedMean) {
-        const int sign = sums_.sum(SumTerm::kY).sign();
-        answer = sign == 0 ? kUndefined : *special * sign;
-      }
-    }
-    StoreAt(answer, 0, answers);
+    StoreAt(PairSumsAnswer(call_.op, sums_, spec_.ddof), 0, answers);
     return absl::OkStatus();
   }
 
@@ -225,6 +219,14 @@ class LargestDistanceFold final : public DistributionFold {
 };
 
 }  // namespace
+
+double PairSumsAnswer(Op op, const TermSums& sums, std::int64_t ddof) {
+  const std::optional<double> special = sums.special();
+  if (!special.has_value()) return std::ranges::find(kFormulas, op, &Formula::op)->answer({sums, ddof});
+  if (op != Op::kWeightedMean) return *special;  // of a sum; a mean has the sign of the weights, too
+  const int sign = sums.sum(SumTerm::kY).sign();
+  return sign == 0 ? kUndefined : *special * sign;
+}
 
 std::unique_ptr<DistributionFold> MakePairSumsFold(const OpCall& call, const ReduceSpec& spec,
                                                    const FoldLimits& /*limits*/) {

@@ -1,7 +1,6 @@
 #include "proto/codec/entries_codec.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstddef>
 #include <limits>
@@ -25,20 +24,29 @@ absl::Status Bad(const char* field, const std::string& got, const std::string& a
 
 bool IsLowest(Op op) { return op == Op::kBottomK || op == Op::kArgBottomK; }
 
+// Of entries by kIntegers: how many integers a pair of arrays or columns has, and how many pairs there are.
+std::size_t IntegersOf(const OpCall& call) {
+  return call.op == Op::kCompare ? kComparisonIntegers : kTermCounts + TermsOf(call.op).size();
+}
+std::size_t PairsIn(const OpCall& call) {
+  return IsMatrix(call.op) ? static_cast<std::size_t>(PairsOfColumns(call.given().columns)) : 1;
+}
+
 // The same of entries by kIntegers, of so many words.
 bool IsKeyOfIntegers(const OpCall& call, std::size_t words, std::uint64_t number) {
   const bool compares = call.op == Op::kCompare;
   if (number >= kFirstRecordKey) return compares && number < RecordKey(kComparisonRecords, 0);
-  const std::size_t integer = NumberOfInteger(number), sums = kTermCounts + TermsOf(call.op).size();
-  const bool is_sum = integer >= kTermCounts && integer < sums;
-  return integer < (compares ? kComparisonIntegers : sums) && WordOfInteger(number) < (is_sum ? words : 1);
+  const std::size_t integer = NumberOfInteger(number), own = IntegersOf(call), in_pair = integer % own;
+  const bool is_sum = in_pair >= kTermCounts && in_pair < kTermCounts + TermsOf(call.op).size();
+  return integer < own * PairsIn(call) && WordOfInteger(number) < (is_sum ? words : 1);
 }
 
 // Checks counts, signs of sums and records.
 absl::Status CheckIntegers(const Entries& entries, const ReduceSpec& spec, const OpCall& call, std::int64_t positions) {
   const bool is_float = RowOf(spec.dtype).is_float;
-  std::array<std::uint64_t, kComparisonIntegers> counts{};  // the first words of integers
-  bool first = false;                                       // there is a record of the first mismatch
+  const std::size_t own = IntegersOf(call);
+  std::vector<std::uint64_t> counts(own * PairsIn(call));  // the first words of integers
+  bool first = false;                                      // there is a record of the first mismatch
   const std::span<const SumTerm> terms = TermsOf(call.op);
   for (std::size_t i = 0; i < entries.keys.size(); ++i) {
     const std::uint64_t key = entries.keys[i], value = entries.values[i];
@@ -60,29 +68,37 @@ absl::Status CheckIntegers(const Entries& entries, const ReduceSpec& spec, const
       continue;
     }
     if (value == 0) return Bad("values", "0", "words that are not 0");
-    const std::size_t integer = NumberOfInteger(key);
-    const bool is_sum = integer >= kTermCounts && integer < kTermCounts + terms.size();
+    const std::size_t integer = NumberOfInteger(key), in_pair = integer % own;
+    const bool is_sum = in_pair >= kTermCounts && in_pair < kTermCounts + terms.size();
     if (!is_sum) {
       counts[integer] = value;
     } else if (WordOfInteger(key) + 1 == static_cast<std::size_t>(entries.most) && value >> 63 != 0 &&
-               !MayBeNegative(terms[integer - kTermCounts])) {
+               !MayBeNegative(terms[in_pair - kTermCounts])) {
       return Bad("values", "a negative sum", "0 or more, of squares and distances");
     }
   }
-  const auto count = static_cast<std::uint64_t>(spec.count), elements = counts[0];
-  const bool omits = is_float && spec.nan_policy == NanPolicy::kOmit;
-  if (elements > count || (elements < count && !omits)) {
-    return Bad("values", absl::StrFormat("%d elements", elements),
-               absl::StrFormat("%d%s", count, omits ? " or less" : ""));
+  const std::int64_t columns = std::max<std::int64_t>(call.given().columns, 1);
+  if (spec.count % columns != 0) {
+    return Bad("count", absl::StrFormat("%d", spec.count), absl::StrFormat("whole rows of %d elements", columns));
   }
-  std::uint64_t specials = is_float ? elements : 0;  // that there may be, of each kind less
-  for (std::size_t i = 1; i < kTermCounts; specials -= counts[i++]) {
-    if (counts[i] > specials) {
-      return Bad("values", absl::StrFormat("%d elements that are not finite", counts[i]),
-                 absl::StrFormat("0 to %d", specials));
+  const auto count = static_cast<std::uint64_t>(spec.count / columns);
+  const bool omits = is_float && spec.nan_policy == NanPolicy::kOmit;
+  for (std::size_t pair = 0; pair < counts.size(); pair += own) {
+    const std::uint64_t elements = counts[pair];
+    if (elements > count || (elements < count && !omits)) {
+      return Bad("values", absl::StrFormat("%d elements", elements),
+                 absl::StrFormat("%d%s", count, omits ? " or less" : ""));
+    }
+    std::uint64_t specials = is_float ? elements : 0;  // that there may be, of each kind less
+    for (std::size_t i = pair + 1; i < pair + kTermCounts; specials -= counts[i++]) {
+      if (counts[i] > specials) {
+        return Bad("values", absl::StrFormat("%d elements that are not finite", counts[i]),
+                   absl::StrFormat("0 to %d", specials));
+      }
     }
   }
   if (call.op != Op::kCompare) return absl::OkStatus();
+  const std::uint64_t elements = counts[0];
   for (const std::size_t i : {kMismatches, kDifferentBits}) {
     if (counts[i] > elements) {
       return Bad("values", absl::StrFormat("%d different pairs", counts[i]), absl::StrFormat("0 to %d", elements));

@@ -110,6 +110,11 @@ absl::Status ParseTop(absl::string_view /*field*/, const v1::OpCall& call, OpPar
   return absl::OkStatus();
 }
 
+absl::Status ParseMatrix(absl::string_view /*field*/, const v1::OpCall& call, OpParameters* to) {
+  to->columns = call.matrix().columns();
+  return absl::OkStatus();
+}
+
 absl::Status ParseCompare(absl::string_view /*field*/, const v1::OpCall& call, OpParameters* to) {
   to->rtol = call.compare().rtol();
   to->atol = call.compare().atol();
@@ -219,10 +224,22 @@ bool SetHistogram(const Arguments& from, v1::OpCall* to) {
   return true;
 }
 
+// One whole number.
+bool SetNumber(const Arguments& from, std::int64_t* to) {
+  return from.named.empty() && from.numbers.size() == 1 && absl::SimpleAtoi(from.numbers.front(), to);
+}
+
 bool SetTop(const Arguments& from, v1::OpCall* to) {
   std::int64_t k = 0;
-  const bool right = from.named.empty() && from.numbers.size() == 1 && absl::SimpleAtoi(from.numbers.front(), &k);
+  const bool right = SetNumber(from, &k);
   to->mutable_top()->set_k(k);
+  return right;
+}
+
+bool SetMatrix(const Arguments& from, v1::OpCall* to) {
+  std::int64_t columns = 0;
+  const bool right = SetNumber(from, &columns);
+  to->mutable_matrix()->set_columns(columns);
   return right;
 }
 
@@ -264,6 +281,8 @@ constexpr ParametersRow kParameters[] = {
     {Op::kArgBottomK, true, v1::OpCall::kTop, "top", ParseTop, SetTop, "argbottomk(K)"},
     {Op::kCompare, false, v1::OpCall::kCompare, "compare", ParseCompare, SetCompare,
      "compare(rtol=X,atol=X,equal_nan=true|false)"},
+    {Op::kCovMatrix, true, v1::OpCall::kMatrix, "matrix", ParseMatrix, SetMatrix, "cov_matrix(COLUMNS)"},
+    {Op::kCorrMatrix, true, v1::OpCall::kMatrix, "matrix", ParseMatrix, SetMatrix, "corr_matrix(COLUMNS)"},
 };
 
 const ParametersRow* ParametersOf(Op op) {
@@ -347,6 +366,9 @@ void ToProto(const OpCall& from, v1::OpCall* to) {
       if (given.atol != 0) to->mutable_compare()->set_atol(given.atol);
       if (given.equal_nan) to->mutable_compare()->set_equal_nan(true);
       return;
+    case v1::OpCall::kMatrix:
+      to->mutable_matrix()->set_columns(given.columns);
+      return;
     case v1::OpCall::PARAMETERS_NOT_SET:
       return;
   }
@@ -359,6 +381,7 @@ std::string OpText(const OpCall& call, bool counts) {
   if (!given.quantiles.empty()) arguments.push_back(absl::StrJoin(given.quantiles, ",", append));
   if (!given.edges.empty()) arguments.push_back(absl::StrCat("edges=", absl::StrJoin(given.edges, ",", append)));
   if (given.k > 0) arguments.push_back(absl::StrCat(given.k));
+  if (given.columns > 0) arguments.push_back(absl::StrCat(given.columns));
   if (given.method != QuantileMethod::kLinear) {
     const std::string& name = v1::QuantileMethod_Name(static_cast<v1::QuantileMethod>(given.method));
     arguments.push_back(absl::StrCat("method=", absl::AsciiStrToLower(absl::StripPrefix(name, "QUANTILE_METHOD_"))));

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -185,6 +186,27 @@ absl::Status ParseOther(const char* field, OtherOperand operand, bool given, con
   return absl::OkStatus();
 }
 
+// That outputs have whole rows of the ops that take such: keys or a mask of elements would leave parts of them, and the
+// last of several dimensions has the columns.
+absl::Status CheckRows(const v1::ReduceRequest& request, std::span<const std::int64_t> shape,
+                       const std::vector<bool>& reduced, const ReduceSpec& spec) {
+  for (const OpCall& call : spec.ops) {
+    if (!IsMatrix(call.op)) continue;
+    const auto wrong = [&](auto... what) {
+      return absl::InvalidArgumentError(absl::StrCat("op ", std::string(RowOf(call.op).name), ": got ", what...));
+    };
+    if (request.has_keys() || request.has_where()) {
+      return wrong(request.has_keys() ? "keys" : "where", "; allowed: axes, segments");
+    }
+    if (shape.size() < 2) continue;
+    if (!reduced.back()) return wrong("axes without the last dimension; allowed: axes with it");
+    if (shape.back() != call.given().columns) {
+      return wrong(call.given().columns, " columns; allowed: ", shape.back(), ", the size of the last dimension");
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ParsePartition(const v1::ReduceRequest& request, const char* field, std::span<const std::int64_t> shape,
                             FindSide find_side, Question* question) {
   if (shape.size() > kMaxDimensions) {
@@ -210,6 +232,7 @@ absl::Status ParsePartition(const v1::ReduceRequest& request, const char* field,
     reduced = ReducedDimensions({axes.data(), static_cast<std::size_t>(axes.size())}, shape.size());
     if (!reduced.ok()) return reduced.status();
   }
+  if (absl::Status status = CheckRows(request, shape, *reduced, question->spec); !status.ok()) return status;
   question->shape = ResultShape(shape, *reduced, request.axes().keepdims());
   Partition& to = question->partition.emplace(
       Partition{.layout = LayoutOf(shape, *reduced), .rows = shape.empty() ? 1 : shape.front()});

@@ -71,6 +71,11 @@ absl::Status CheckStreamed(const v1::ReduceRequest& header, const Question& ques
     return absl::UnimplementedError("keep, write_to: got one in a stream; allowed: in Reduce");
   }
   for (const OpCall& call : question.spec.ops) {
+    if (IsMatrix(call.op)) {
+      return absl::UnimplementedError(
+          absl::StrFormat("%s: got %s in a stream, which may be cut within a row; allowed: in Reduce",
+                          ArraysField(header), RowOf(call.op).name));
+    }
     if (HasAccumulator(call) || MostEntries(call, question.spec.dtype).has_value()) continue;
     return absl::UnimplementedError(absl::StrFormat(
         "%s: got %s of %s in a stream, whose elements are read once and not stored; allowed: in Reduce, of elements "

@@ -297,6 +297,93 @@ def test_skew_and_kurtosis(whole):
     assert math.isnan(whole.skew([2, 2])) and math.isnan(whole.kurtosis(np.array([])))
 
 
+@pytest.mark.parametrize("dtype", ["f4", "f8", "f2", "i1", "i8", "u8"])
+@pytest.mark.parametrize("columns", [1, 3, 7])
+def test_matrices_are_exact(whole, dtype, columns):
+    random = np.random.default_rng(columns)
+    for n in (1, 2, 5, 40):
+        x = random.integers(-100, 100, (n, columns)).astype(dtype)
+        if dtype in ("i8", "u8"):
+            x += np.array(2**62 + 1, dtype)  # no doubles
+        if dtype == "f8":
+            x = random.normal(size=x.shape) * 2.0 ** random.integers(-60, 60, x.shape)
+        for op, ddof in (("cov", 0), ("cov", 1), ("corr", 0)):
+            got = getattr(whole, f"{op}_matrix")(x, ddof=ddof)
+            same(got, [[right(op, a, b, ddof) for b in x.T] for a in x.T])
+
+
+def test_matrices_are_those_of_pairs(whole):
+    random = np.random.default_rng(7)
+    for shape in ((30_011, 5), (3_001, 64), (70_001, 2)):
+        x = random.normal(size=shape).astype("f4")
+        got, corr = whole.cov_matrix(x), whole.corr_matrix(x)
+        np.testing.assert_array_equal(got, got.T)
+        np.testing.assert_allclose(got, np.cov(x.astype("f8"), rowvar=False), rtol=1e-12, atol=1e-15)
+        assert (np.diag(corr) == 1).all()
+        for i, j in [(0, 0), (0, shape[1] - 1), (shape[1] // 2, shape[1] - 1)]:
+            assert got[i, j] == whole.cov(x[:, i].copy(), x[:, j].copy())
+            assert corr[i, j] == whole.corr(x[:, i].copy(), x[:, j].copy())
+
+
+def test_matrices_along_axes_and_of_missing_elements(whole):
+    random = np.random.default_rng(7)
+    x = random.normal(size=(4, 500, 6))
+    got = whole.cov_matrix(x, axis=(1, 2))
+    assert got.shape == (4, 6, 6)
+    for each, rows in zip(got, x):
+        np.testing.assert_array_equal(each, whole.cov_matrix(rows))
+    np.testing.assert_array_equal(whole.cov_matrix(x), whole.cov_matrix(x.reshape(-1, 6)))
+    np.testing.assert_array_equal(whole.cov_matrix(np.asfortranarray(x[0])), got[0])
+    square = random.normal(size=(6, 6))
+    np.testing.assert_allclose(whole.cov_matrix(square.T), np.cov(square, rowvar=True), rtol=1e-12)
+    table = x[0].copy()
+    table[random.random(table.shape) < 0.1] = np.nan
+    frame = pd.DataFrame(table)
+    np.testing.assert_allclose(whole.cov_matrix(table, nan="omit"), frame.cov(), rtol=1e-12)
+    np.testing.assert_allclose(whole.corr_matrix(table, nan="omit"), frame.corr(), rtol=1e-12)
+    table[:, 1:] = x[0][:, 1:]
+    got = whole.cov_matrix(table)
+    assert np.isnan(got[0]).all() and np.isnan(got[:, 0]).all() and np.isfinite(got[1:, 1:]).all()
+    table[0, 0] = np.inf
+    assert np.isnan(whole.cov_matrix(table, nan="omit")[0, 0])
+
+
+def test_matrices_of_nothing_and_errors(whole):
+    assert np.isnan(whole.cov_matrix(np.ones((0, 3)))).all()
+    assert np.isnan(whole.cov_matrix(np.ones((1, 3)))).all()
+    assert (whole.cov_matrix(np.ones((1, 3)), ddof=0) == 0).all()
+    assert np.isnan(whole.corr_matrix(np.ones((9, 3)))).all()
+    with pytest.raises(ValueError, match="columns: got 65; allowed: 1 to 64"):
+        whole.cov_matrix(np.ones((2, 65)))
+    with pytest.raises(ValueError, match=r"array: got shape \(4,\); allowed: two dimensions"):
+        whole.cov_matrix(np.ones(4))
+    with pytest.raises(ValueError, match="got axes without the last dimension"):
+        whole.cov_matrix(np.ones((4, 3)), axis=0)
+    with pytest.raises(ValueError, match="got 2 columns; allowed: 3, the size of the last dimension"):
+        whole.reduce(np.ones((4, 3)), "cov_matrix(2)")
+    with pytest.raises(ValueError, match="got 10 elements; allowed: whole rows of 3"):
+        whole.reduce(np.ones(10), "cov_matrix(3)")
+    with pytest.raises(ValueError, match="op cov_matrix: got where; allowed: axes, segments"):
+        whole.cov_matrix(np.ones((4, 3)), where=np.ones((4, 3), bool))
+    with pytest.raises(TypeError, match="array: got missing elements; allowed: NaN"):
+        whole.cov_matrix(np.ma.masked_array(np.ones((4, 3)), np.eye(4, 3, dtype=bool)))
+    with pytest.raises(ValueError, match="got OP_COV_MATRIX without parameters"):
+        whole.reduce(np.ones((4, 3)), "cov_matrix")
+    for text in ("cov_matrix()", "cov_matrix(1.5)", "corr_matrix(2,3)", "corr_matrix(k=2)"):
+        with pytest.raises(ValueError, match=r"_matrix\(COLUMNS\)"):
+            whole.reduce(np.ones((4, 3)), text)
+
+
+def test_states_of_matrices(whole):
+    random = np.random.default_rng(7)
+    x = random.normal(size=(1000, 9)).astype("f4")
+    parts = [whole.reduce(x[begin:end], "cov_matrix(9),corr_matrix(9)", ddof=1, state=True).state
+             for begin, end in ((0, 1), (1, 400), (400, 400), (400, 1000))]
+    merged = reduced.State.merge(parts).results
+    np.testing.assert_array_equal(merged["cov_matrix(9)"], whole.cov_matrix(x))
+    np.testing.assert_array_equal(merged["corr_matrix(9)"], whole.corr_matrix(x))
+
+
 def test_compare(whole):
     x = np.array([[1.0, 2.0, -0.0], [math.nan, 5.0, math.inf]])
     y = np.array([[1.0, 2.5, 0.0], [math.nan, 4.0, math.inf]])

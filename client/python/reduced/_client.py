@@ -34,7 +34,7 @@ _GROUPED = ("segments", "lengths", "keys")
 _OTHERS = ("y", "weights")
 _BESIDE = {"groups": "keys", "outside": "keys", "empty": "axis, where, segments, lengths or keys",
            "keep": "axis, where, segments, lengths or keys", "ttl": "keep", "owner": "keep"}
-_POSITIONS = frozenset({"argmin", "argmax", "argtopk", "argbottomk", "compare"})
+_POSITIONS = frozenset({"argmin", "argmax", "argtopk", "argbottomk", "compare", "cov_matrix", "corr_matrix"})
 _DISTRIBUTION = frozenset(_core.distribution)
 # A call of a large array has a second more for each of these.
 _BYTES_PER_SECOND = 64 << 20

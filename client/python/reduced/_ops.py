@@ -371,6 +371,29 @@ class Ops:
         """
         return self._two("corr", array, options, y=y)
 
+    def cov_matrix(self, array: Any, **options: Unpack[Options]) -> Any:
+        """Covariances of each two columns of an array, along its last dimension of 1 to 64, in one read: as
+        `numpy.cov(array, rowvar=False)`. Divided by n - ddof; `ddof` is 1 by default. `axis`: all dimensions of the array but those of
+        the results, which have two more, with the columns. With nan='omit' a pair of columns lacks the rows in which one of the two is
+        NaN, as in pandas. There is no `where`, and there are no `keys`.
+        """
+        from reduced import _pairs
+
+        given: Options = {**options}
+        return self._planned(_pairs.matrix(array, "cov_matrix", {"ddof": 1, **given}))
+
+    def corr_matrix(self, array: Any, **options: Unpack[Options]) -> Any:
+        """Pearson correlations of each two columns of an array, as `cov_matrix` takes it; NaN of a constant column.
+
+        >>> import numpy as np, reduced
+        >>> print(reduced.connect("local:").corr_matrix(np.array([[1.0, 6.0], [2.0, 4.0], [4.0, 0.0]])))
+        [[ 1. -1.]
+         [-1.  1.]]
+        """
+        from reduced import _pairs
+
+        return self._planned(_pairs.matrix(array, "corr_matrix", options))
+
     def slope(self, array: Any, y: Any, **options: Unpack[OneOptions]) -> Any:
         """Slope of the line y = slope x + intercept with the least squares, x being the array; NaN if that is constant."""
         return self._two("slope", array, options, y=y)

@@ -137,6 +137,21 @@ def fitted(array: Any, there: Mask | None, names: Sequence[str], options: Option
     return every["array"], there, fitting
 
 
+def matrix(array: Any, op: str, options: Options) -> Plan:
+    """`op` of each two columns of an array of two dimensions or more."""
+    if hasattr(array, "_on_server"):
+        values: Any = array
+    else:
+        values, there = read(array)
+        if there is not None:
+            raise TypeError("array: got missing elements; allowed: NaN in their places, with nan='omit'")
+    shape = _shape(values)
+    if len(shape) < 2:
+        raise ValueError(f"array: got shape {shape}; allowed: two dimensions or more, of which the last one has the columns")
+    name = op_text(op, (shape[-1],))
+    return (yield values, (name,), options)[name]
+
+
 def in_memory(role: str, other: Any, shape: tuple[int, ...], options: Options) -> npt.NDArray[Any]:
     """y or weights of this process as an array of a shape; a masked one, if elements are missing."""
     given, there = _operand(role, other, False)

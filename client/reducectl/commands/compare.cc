@@ -145,8 +145,8 @@ class Comparer {
     const absl::StatusOr<std::vector<HostArray>> doubles = AlikeDoubles({&x, &y});
     if (!doubles.ok()) return ReportError(Title(name), doubles.status().message(), kData);
     const absl::StatusOr<ArrayReply> reply =
-        AskPair(place_, common_, ViewOf(x, (*doubles)[0]), ViewOf(y, (*doubles)[1]),
-                ops::Compare(arguments_.rtol, arguments_.atol, arguments_.equal_nan), arguments_.question.options);
+        AskWhole(place_, common_, ViewOf(x, (*doubles)[0]), ViewOf(y, (*doubles)[1]),
+                 ops::Compare(arguments_.rtol, arguments_.atol, arguments_.equal_nan), arguments_.question.options);
     if (!reply.ok()) return ReportCallError(Title(name), reply.status());
     const ResultArray& result = reply->results[0];
     if (!result.error.ok()) return ReportCallError(Title(name), result.error);

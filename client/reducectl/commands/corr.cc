@@ -1,6 +1,7 @@
 // reducectl corr.
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -22,55 +23,45 @@
 #include "client/reducectl/commands/pairs.h"
 #include "client/reducectl/output/printable.h"
 #include "client/reducectl/output/render.h"
+#include "kernels/algebra/op_call.h"
 #include "reduced/client.h"
 
 namespace reduced::client {
 namespace {
-
-constexpr std::size_t kMaxCorrColumns = 64;
 
 struct CorrArguments {
   Question question{};
   bool cov = false;
 };
 
-// The columns of an array of two dimensions, each as an array.
-std::vector<Input> ColumnsOf(const Input& whole) {
-  const auto rows = static_cast<std::size_t>(whole.layout.shape[0]);
-  const auto columns = static_cast<std::size_t>(whole.layout.shape[1]);
-  const ArrayView view = whole.View();
-  const auto width = static_cast<std::size_t>(*DTypeBytes(view.dtype));
-  std::vector<Input> split(columns);
-  for (std::size_t column = 0; column < columns; ++column) {
-    std::string elements(rows * width, '\0');
-    for (std::size_t row = 0; row < rows; ++row) {
-      const char* const from = static_cast<const char*>(view.data) + (row * columns + column) * width;
-      std::copy(from, from + width, &elements[row * width]);
-    }
-    split[column].layout = {.dtype = view.dtype, .shape = {whole.layout.shape[0]}};
-    split[column].memory = Memory(std::move(elements));
-    split[column].column = absl::StrCat(column);
-  }
-  return split;
-}
-
 std::string NameOfColumn(const Input& column, std::size_t number) {
   return !column.column.empty() ? column.column : !column.array.empty() ? column.array : absl::StrCat(number);
 }
 
-// Why arrays are no columns of one table.
-absl::Status CheckColumns(const std::vector<Input>& columns) {
-  if (columns.size() < 2 || columns.size() > kMaxCorrColumns) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("columns: got ", columns.size(), "; allowed: 2 to ", kMaxCorrColumns, ", which --column names"));
-  }
+// The columns of a table, row by row. INVALID_ARGUMENT: arrays are no columns of one table.
+absl::StatusOr<HostArray> RowsOf(const std::vector<Input>& columns) {
+  std::vector<const Input*> inputs;
   for (const Input& column : columns) {
+    inputs.push_back(&column);
     if (column.layout.shape.size() == 1 && column.layout.shape == columns[0].layout.shape) continue;
     return absl::InvalidArgumentError(
         absl::StrCat("got arrays of shapes (", absl::StrJoin(columns[0].layout.shape, ", "), ") and (",
                      absl::StrJoin(column.layout.shape, ", "), "); allowed: columns of one length"));
   }
-  return absl::OkStatus();
+  const absl::StatusOr<std::vector<HostArray>> doubles = AlikeDoubles(inputs, /*one_dtype=*/true);
+  if (!doubles.ok()) return doubles.status();
+  const std::int64_t rows = columns[0].layout.shape[0], size = std::ssize(columns);
+  HostArray table{.dtype = ViewOf(columns[0], (*doubles)[0]).dtype, .shape = {rows, size}};
+  const auto width = static_cast<std::size_t>(*DTypeBytes(table.dtype));
+  table.data.resize(static_cast<std::size_t>(rows * size) * width);
+  for (std::size_t column = 0; column < columns.size(); ++column) {
+    const ArrayView view = ViewOf(columns[column], (*doubles)[column]);
+    char* to = table.data.data() + column * width;
+    for (std::size_t row = 0; row < static_cast<std::size_t>(rows); ++row, to += columns.size() * width) {
+      std::memcpy(to, static_cast<const char*>(view.data) + row * width, width);
+    }
+  }
+  return table;
 }
 
 ExitCode AskMatrix(const Place& place, const CommonOptions& common, const CorrArguments& arguments,
@@ -83,53 +74,53 @@ ExitCode AskMatrix(const Place& place, const CommonOptions& common, const CorrAr
   input.all_columns = true;
   input.missing = MissingFor({op}, question.options, Missing::kZero);
   ExitCode code = kOk;
-  std::vector<std::string> notes;
-  std::vector<Input> columns = ReadArrays(source, input, common.json, &code, &notes);
+  std::vector<std::string> notes, names;
+  const std::vector<Input> columns = ReadArrays(source, input, common.json, &code, &notes);
   if (code != kOk) return code;
-  if (columns.size() == 1 && columns[0].layout.shape.size() == 2) columns = ColumnsOf(columns[0]);
-  if (const absl::Status status = CheckColumns(columns); !status.ok())
-    return ReportError(source, status.message(), kData);
-  std::vector<std::string> names;
-  for (const Input& column : columns) names.push_back(NameOfColumn(column, names.size()));
-  std::vector<std::vector<Value>> matrix(columns.size(), std::vector<Value>(columns.size()));
-  Execution ran;
-  for (std::size_t i = 0; i < columns.size(); ++i) {
-    for (std::size_t j = i; j < columns.size(); ++j) {
-      const std::string subject = absl::StrCat(source, ": columns ", names[i], " and ", names[j]);
-      const absl::StatusOr<std::vector<HostArray>> doubles = AlikeDoubles({&columns[i], &columns[j]});
-      if (!doubles.ok()) return ReportError(subject, doubles.status().message(), kData);
-      const absl::StatusOr<ArrayReply> reply = AskPair(place, common, ViewOf(columns[i], (*doubles)[0]),
-                                                       ViewOf(columns[j], (*doubles)[1]), op, question.options);
-      if (!reply.ok()) return ReportCallError(subject, reply.status());
-      if (!reply->results[0].error.ok()) return ReportCallError(subject, reply->results[0].error);
-      matrix[i][j] = matrix[j][i] = reply->results[0].array.At(0);
-      ran = reply->execution;
-    }
+  const bool is_table = columns.size() == 1 && columns[0].layout.shape.size() == 2 && columns[0].missing.empty();
+  const auto size = is_table ? static_cast<std::size_t>(columns[0].layout.shape[1]) : columns.size();
+  if (size < 2 || size > kMaxColumns) {
+    const std::string got = absl::StrCat("columns: got ", size, "; allowed: 2 to ", kMaxColumns);
+    return ReportError(source, absl::StrCat(got, ", which --column names"), kData);
   }
-  const std::int64_t count = columns[0].layout.shape[0];
+  for (std::size_t i = 0; i < size; ++i) names.push_back(is_table ? absl::StrCat(i) : NameOfColumn(columns[i], i));
+  absl::StatusOr<HostArray> rows = HostArray();
+  if (!is_table) rows = RowsOf(columns);
+  if (!rows.ok()) return ReportError(source, rows.status().message(), kData);
+  const ArrayView table = is_table ? columns[0].View() : rows->View();
+  const absl::StatusOr<ArrayReply> reply =
+      AskWhole(place, common, table, std::nullopt, absl::StrCat(op, "_matrix(", size, ")"), question.options);
+  if (!reply.ok()) return ReportCallError(source, reply.status());
+  if (!reply->results[0].error.ok()) return ReportCallError(source, reply->results[0].error);
+  std::vector<std::vector<Value>> matrix(size);
+  for (std::size_t i = 0; i < size * size; ++i) {
+    matrix[i / size].push_back(reply->results[0].array.At(static_cast<std::int64_t>(i)));
+  }
+  const Execution& ran = reply->execution;
+  const std::int64_t count = table.shape[0];
   if (common.json) {
-    Json rows = Json::array(), json = {{"source", source}, {"columns", names}, {"count", count}};
+    Json lines = Json::array(), json = {{"source", source}, {"columns", names}, {"count", count}};
     for (const std::vector<Value>& row : matrix) {
-      rows.push_back(Json::array());
-      for (const Value& value : row) rows.back().push_back(ToJson(value));
+      lines.push_back(Json::array());
+      for (const Value& value : row) lines.back().push_back(ToJson(value));
     }
-    json["results"][op] = std::move(rows);
+    json["results"][op] = std::move(lines);
     if (arguments.cov) json["ddof"] = question.options.ddof;
     json.update({{"engine", ran.engine}, {"device", ran.device}});
     if (!notes.empty()) json["notes"] = notes;
     std::cout << Dump(json) << "\n" << std::flush;
     return std::cout ? kOk : kOutput;
   }
-  std::vector<std::vector<std::string>> rows(1, {"", ""});
-  rows[0].insert(rows[0].end(), names.begin(), names.end());
+  std::vector<std::vector<std::string>> lines(1, {"", ""});
+  lines[0].insert(lines[0].end(), names.begin(), names.end());
   for (std::size_t i = 0; i < names.size(); ++i) {
-    rows.push_back({"", names[i]});
-    for (const Value& value : matrix[i]) rows.back().push_back(value.Text());
+    lines.push_back({"", names[i]});
+    for (const Value& value : matrix[i]) lines.back().push_back(value.Text());
   }
   std::cout << Printable(source) << ": " << op
             << (arguments.cov ? absl::StrCat(" (ddof ", question.options.ddof, ")") : "") << ", " << count
             << " rows, ran on " << Printable(ran.device) << "\n"
-            << FormatTable(std::move(rows), 2) << std::flush;
+            << FormatTable(std::move(lines), 2) << std::flush;
   return std::cout ? kOk : kOutput;
 }
 

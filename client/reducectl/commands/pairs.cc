@@ -14,6 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "client/reducectl/commands/answer.h"
 #include "kernels/algebra/dtype.h"
+#include "kernels/algebra/portable.h"
 #include "reduced/ops.h"
 
 namespace reduced::client {
@@ -21,22 +22,26 @@ namespace {
 
 bool HasFloats(const Input& input) { return RowOf(*DTypeFromName(input.layout.dtype)).is_float; }
 
-// Integers as f64, and NaN in the places of missing ones.
+// Elements as f64, and NaN in the places of missing ones.
 absl::StatusOr<HostArray> Doubles(const Input& input) {
   const ArrayView view = input.View();
   const auto count = static_cast<std::size_t>(*ArrayBytes("f64", view.shape)) / sizeof(double);
   std::vector<double> doubles(count);
   absl::Status status;
   VisitDType(*DTypeFromName(view.dtype), [&]<class T>(std::type_identity<T>) {
-    if constexpr (std::is_integral_v<T>) {
-      for (std::size_t i = 0; i < count; ++i) {
-        T element;
-        std::memcpy(&element, static_cast<const char*>(view.data) + i * sizeof(T), sizeof(T));
-        doubles[i] = static_cast<double>(element);
-        if (static_cast<__int128>(doubles[i]) == static_cast<__int128>(element)) continue;
-        status.Update(absl::InvalidArgumentError(
-            absl::StrCat("got ", element,
-                         " beside floats or missing elements; allowed: integers that f64 holds, or integers only")));
+    for (std::size_t i = 0; i < count; ++i) {
+      T element;
+      std::memcpy(&element, static_cast<const char*>(view.data) + i * sizeof(T), sizeof(T));
+      if constexpr (kIsFloat<T>) {
+        doubles[i] = ToDouble(element);
+      } else {
+        const Int128 exact = ToInteger(element);
+        doubles[i] = static_cast<double>(exact);
+        if (static_cast<Int128>(doubles[i]) == exact) continue;
+        const std::string got = exact < 0 ? absl::StrCat(static_cast<std::int64_t>(exact))
+                                          : absl::StrCat(static_cast<std::uint64_t>(exact));
+        status.Update(absl::InvalidArgumentError(absl::StrCat(
+            "got ", got, " beside floats or missing elements; allowed: integers that f64 holds, or integers only")));
       }
     }
   });
@@ -101,13 +106,16 @@ std::vector<Input> ReadArrays(const std::string& source, InputOptions options, b
   }
 }
 
-absl::StatusOr<std::vector<HostArray>> AlikeDoubles(const std::vector<const Input*>& inputs) {
+absl::StatusOr<std::vector<HostArray>> AlikeDoubles(const std::vector<const Input*>& inputs, bool one_dtype) {
   std::vector<HostArray> doubles(inputs.size());
   const bool floats = std::any_of(inputs.begin(), inputs.end(), [](const Input* input) { return HasFloats(*input); });
   const bool missing =
       std::any_of(inputs.begin(), inputs.end(), [](const Input* input) { return !input->missing.empty(); });
+  const bool all = one_dtype && std::any_of(inputs.begin(), inputs.end(), [&](const Input* input) {
+                     return input->layout.dtype != inputs.front()->layout.dtype;
+                   });
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (HasFloats(*inputs[i]) || !(floats || missing)) continue;
+    if (!all && (HasFloats(*inputs[i]) || !(floats || missing))) continue;
     absl::StatusOr<HostArray> converted = Doubles(*inputs[i]);
     if (!converted.ok()) return converted.status();
     doubles[i] = *std::move(converted);
@@ -151,12 +159,13 @@ absl::Status PairUp(const Input& input, const SideFiles& sides, const std::vecto
   return absl::OkStatus();
 }
 
-absl::StatusOr<ArrayReply> AskPair(const Place& place, const CommonOptions& common, const ArrayView& x,
-                                   const ArrayView& y, const std::string& op, ReduceOptions options) {
-  const PartitionOptions partition{.y = y, .whole = true};
+absl::StatusOr<ArrayReply> AskWhole(const Place& place, const CommonOptions& common, const ArrayView& x,
+                                    const std::optional<ArrayView>& y, const std::string& op, ReduceOptions options) {
+  PartitionOptions partition{.whole = true};
+  if (y.has_value()) partition.y = *y;
   options.timeout = common.timeout;
   if (place.local != nullptr) return place.local->ReduceArray(x, {op}, partition, options);
-  if (!common.timeout.has_value()) options.timeout = TimeoutOf(x) + TimeoutOf(y);
+  if (!common.timeout.has_value()) options.timeout = TimeoutOf(x) + (y.has_value() ? TimeoutOf(*y) : absl::Duration());
   return place.server->ReduceArray(x, {op}, partition, options);
 }
 

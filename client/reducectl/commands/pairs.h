@@ -2,7 +2,7 @@
 #ifndef REDUCED_CLIENT_REDUCECTL_COMMANDS_PAIRS_H_
 #define REDUCED_CLIENT_REDUCECTL_COMMANDS_PAIRS_H_
 
-#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,10 +22,10 @@ namespace reduced::client {
 std::vector<Input> ReadArrays(const std::string& source, InputOptions options, bool json, ExitCode* code,
                               std::vector<std::string>* notes);
 
-// Of inputs that an op takes together: for each an array of f64 if it has integers beside floats, or if any integer is
-// missing, which is a NaN then; else an array without a dtype: the input stays as it is. INVALID_ARGUMENT: an integer
-// is no f64.
-absl::StatusOr<std::vector<HostArray>> AlikeDoubles(const std::vector<const Input*>& inputs);
+// Of inputs that an op takes together: for each an array of f64 if it has integers beside floats, if any integer is
+// missing, which is a NaN then, or if they are to have one dtype and have several; else an array without a dtype: the
+// input stays as it is. INVALID_ARGUMENT: an integer is no f64.
+absl::StatusOr<std::vector<HostArray>> AlikeDoubles(const std::vector<const Input*>& inputs, bool one_dtype = false);
 // The array, if there is one, else the input.
 ArrayView ViewOf(const Input& input, const HostArray& doubles);
 
@@ -41,9 +41,9 @@ struct Paired {
 absl::Status PairUp(const Input& input, const SideFiles& sides, const std::vector<std::string>& ops,
                     const PartitionOptions& options, Paired* paired);
 
-// The answer of an op about x and y as wholes.
-absl::StatusOr<ArrayReply> AskPair(const Place& place, const CommonOptions& common, const ArrayView& x,
-                                   const ArrayView& y, const std::string& op, ReduceOptions options);
+// The answer of an op about x, and y if the op takes it, as wholes.
+absl::StatusOr<ArrayReply> AskWhole(const Place& place, const CommonOptions& common, const ArrayView& x,
+                                    const std::optional<ArrayView>& y, const std::string& op, ReduceOptions options);
 
 }  // namespace reduced::client
 

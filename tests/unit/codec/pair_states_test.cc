@@ -35,6 +35,7 @@ ReduceSpec SpecOfPairs(DType dtype, NanPolicy nan_policy) {
   for (const OpRow& row : kOps) {
     if (row.other != OtherOperand::kNone) spec.ops.push_back(OpCall(row.op).With(dtype));
     if (row.op == Op::kSkew || row.op == Op::kKurtosis) spec.ops.emplace_back(row.op);
+    if (IsMatrix(row.op)) spec.ops.emplace_back(row.op, OpParameters{.columns = 1});
   }
   return spec;
 }
@@ -104,6 +105,7 @@ TEST(PairStates, ContradictionsAreRefused) {
   const Bytes y = test::MakeData(test::DataKind::kDescending, DType::kF32, 3, 1);
   ReduceSpec spec{.dtype = DType::kF32, .nan_policy = NanPolicy::kOmit};
   for (const Op op : {Op::kCosine, Op::kDistanceMax, Op::kCompare}) spec.ops.push_back(OpCall(op).With(DType::kF32));
+  spec.ops.emplace_back(Op::kCovMatrix, OpParameters{.columns = 3});
   const v1::ArraysState right = StateOfPairs(spec, x, y, 0, 3);
   // Entries of op `at`, with the value of one key set, or added, or without the key.
   const auto refused = [&](int at, const std::string& message, std::uint64_t key, std::uint64_t value,
@@ -150,6 +152,12 @@ TEST(PairStates, ContradictionsAreRefused) {
   refused(2, "allowed: records of 4 words", RecordKey(1, 2), 0, true);
   refused(2, "entries[2].values: got rank 1; allowed: 0, or that of a difference", RecordKey(0, 0), 1);
   refused(2, "entries[2].values: got rank 1; allowed: 0, or that of a difference", RecordKey(1, 0), 1);
+  constexpr std::size_t kOfPair = kTermCounts + 3;  // integers
+  refused(3, "entries[3].keys: got", IntegerKey(6 * kOfPair, 0), 1);
+  refused(3, "entries[3].keys: got", IntegerKey(2 * kOfPair, 1), 1);
+  refused(3, "entries[3].values: got 2 elements; allowed: 1 or less", IntegerKey(2 * kOfPair, 0), 2);
+  refused(3, "entries[3].values: got 2 elements that are not finite; allowed: 0 to 1", IntegerKey(5 * kOfPair + 1, 0),
+          2);
   refused(2, "entries[2].values: got index 3; allowed: 0 to 2", RecordKey(2, kRecordIndex), 3);
 }
 

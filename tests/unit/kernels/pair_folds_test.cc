@@ -236,6 +236,87 @@ TEST(PairFolds, NeitherCutsNorVectorsMatter) {
   }
 }
 
+// A column of rows of elements.
+Bytes ColumnOf(const Bytes& rows, std::size_t columns, std::size_t column, std::size_t width) {
+  Bytes elements(rows.size() / columns);
+  for (std::size_t row = 0; row < elements.size() / width; ++row) {
+    std::memcpy(&elements[row * width], &rows[(row * columns + column) * width], width);
+  }
+  return elements;
+}
+
+// A matrix has the answers of pairs of columns, also if rows were cut anywhere, and those of merged states of whole
+// rows.
+TEST(PairFolds, MatricesAreOfPairsOfColumns) {
+  std::mt19937_64 random(4);
+  for (const DType dtype : {DType::kF32, DType::kF64, DType::kBF16, DType::kI8, DType::kI64}) {
+    for (const std::int64_t columns : {1, 2, 5, 64}) {
+      for (const test::DataKindRow& data : test::kDataKinds) {
+        if (!test::Applies(data, dtype)) continue;
+        const std::int64_t rows = columns == 64 ? 37 : 1'203, count = rows * columns, width = RowOf(dtype).bytes;
+        const PairArrays arrays{dtype, dtype, test::MakeData(data.kind, dtype, count, 5), {}};
+        const Op op = random() % 2 == 0 ? Op::kCovMatrix : Op::kCorrMatrix;
+        const OpCall call(op, {.columns = columns});
+        const ReduceSpec spec{.dtype = dtype,
+                              .ops = {call},
+                              .nan_policy = random() % 2 == 0 ? NanPolicy::kOmit : NanPolicy::kPropagate,
+                              .ddof = 1};
+        const std::string what =
+            absl::StrFormat("%s of %d columns of %s, %s", RowOf(op).name, columns, RowOf(dtype).name, data.name);
+        Entries whole;
+        const std::string answer = WholeAnswer(call, spec, arrays, &whole);
+        ASSERT_EQ(answer.size(), static_cast<std::size_t>(8 * columns * columns)) << what << ": " << answer;
+        for (int tries = 0; tries < 4; ++tries) {
+          const std::size_t i = random() % static_cast<std::size_t>(columns);
+          const std::size_t j = random() % static_cast<std::size_t>(columns);
+          const auto column = [&](std::size_t at) {
+            return ColumnOf(arrays.x, static_cast<std::size_t>(columns), at, static_cast<std::size_t>(width));
+          };
+          Entries state;
+          const OpCall pair = OpCall(op == Op::kCovMatrix ? Op::kCov : Op::kCorr).With(dtype);
+          EXPECT_EQ(WholeAnswer(pair, spec, {dtype, dtype, column(i), column(j)}, &state),
+                    answer.substr(8 * (i * static_cast<std::size_t>(columns) + j), 8))
+              << what << ", " << i << " and " << j;
+        }
+
+        const auto fold = MakeDistributionFold(call, spec, Boundless());
+        ASSERT_EQ(fold->Begin(count), absl::OkStatus());
+        std::vector<std::unique_ptr<DistributionFold>> parts;
+        for (int i = 0; i < 3; ++i) parts.push_back(fold->Part().value());
+        for (std::int64_t first = 0; first < count;) {  // each part gets any of the cuts
+          const std::int64_t end = std::min<std::int64_t>(count, first + 1 + static_cast<std::int64_t>(random() % 500));
+          arrays.Add(op, first, end, parts[random() % parts.size()].get());
+          first = end;
+        }
+        for (const auto& part : parts) EXPECT_EQ(fold->Merge(*part), absl::OkStatus());
+        EXPECT_EQ(FinishedPairs(call, spec, fold.get()), answer) << what;
+
+        Entries merged = NoEntries(call, dtype);
+        for (const auto& [first, end] :
+             {std::pair(rows / 3, rows), {rows / 3, rows / 3}, {std::int64_t{0}, rows / 3}}) {
+          ASSERT_EQ(fold->Begin((end - first) * columns), absl::OkStatus());
+          arrays.Add(op, first * columns, end * columns, fold.get());
+          Merge(SavedPairs(call, spec, fold.get()), &merged);
+        }
+        EXPECT_EQ(merged.keys, whole.keys) << what;
+        EXPECT_EQ(merged.values, whole.values) << what;
+        ASSERT_EQ(fold->Load(merged), absl::OkStatus());
+        EXPECT_EQ(FinishedPairs(call, spec, fold.get()), answer) << what;
+      }
+    }
+  }
+}
+
+TEST(PairFolds, MatricesHaveWholeRows) {
+  const OpCall call(Op::kCovMatrix, {.columns = 3});
+  const ReduceSpec spec{.dtype = DType::kI8, .ops = {call}};
+  const auto fold = MakeDistributionFold(call, spec, Boundless());
+  ASSERT_EQ(fold->Begin(7), absl::OkStatus());
+  const PairArrays arrays{DType::kI8, DType::kI8, Bytes(7), {}};
+  arrays.Add(call.op, 0, 7, fold.get());
+  EXPECT_EQ(FinishedPairs(call, spec, fold.get()), "op cov_matrix: got 7 elements; allowed: whole rows of 3");
+}
+
 // More pairs than 2^31, by merging a state with itself.
 TEST(PairFolds, CountsOfBillions) {
   const OpCall call(Op::kWeightedMean, {.other = DType::kF32});
