@@ -129,10 +129,10 @@ class Running {
   absl::Notification done_;
 };
 
-// Reduces an array: from memory at once, from a reader piece by piece, each while the next one is read.
+// Reduces an array: from memory at once, from another reader piece by piece, each while the next one is read.
 absl::StatusOr<reduced::Answer> ReduceAll(Engine& engine, const ReduceSpec& spec, const ArrayView& array,
                                           absl::Duration timeout, const ReduceOptions& options) {
-  const bool reads = array.reader.read != nullptr;
+  const bool reads = array.reader.read != nullptr && !array.reader.in_memory;
   const std::int64_t width = RowOf(spec.dtype).bytes;
   const std::int64_t bytes = spec.count * width;
   const auto cancelled = std::make_shared<std::atomic<bool>>(false);
@@ -166,7 +166,8 @@ absl::StatusOr<reduced::Answer> ReduceAll(Engine& engine, const ReduceSpec& spec
     if (absl::Status status = finish(); !status.ok()) return status;
     if (clock.Ask()) return InterruptedError();
     job.spec.count = size / width;
-    job.array = {data};
+    job.array = {.data = data};
+    if (array.reader.in_memory) job.array = {.read = &array.reader.read};
     running.emplace(engine, job);
     begin = at;
     at += size;

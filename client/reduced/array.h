@@ -30,6 +30,9 @@ struct ElementReader {
   // The bytes can only be read in order, each once: the array is then sent over one connection, and not sent again if
   // that is lost or the server stops: UNAVAILABLE.
   bool in_order = false;
+  // The bytes are in memory, and reading them only puts them next to each other: LocalEngine then calls `read` on all
+  // threads of its engine, where it must neither block nor wait for the thread of the call.
+  bool in_memory = false;
 };
 
 // An array in the caller's memory, row-major and dense. It doesn't own the memory.

@@ -66,7 +66,7 @@ constexpr double kFoundKeyUs = 0.01, kMostFoundKeyUs = 0.3;
 // Folds elements [first, first + count), at most kBlockBytes of them, wherever they are.
 absl::Status FoldBlock(const Job& job, const Plan& plan, std::int64_t first, std::int64_t count, Folded* into) {
   const std::int64_t width = RowOf(job.spec.dtype).bytes;
-  if (!MayBlock(job.array)) {
+  if (!MayBlock(job.array) && job.array.read == nullptr) {
     FoldElements(plan, static_cast<const std::byte*>(job.array.data) + first * width, first, count, into);
     return absl::OkStatus();
   }
@@ -76,7 +76,10 @@ absl::Status FoldBlock(const Job& job, const Plan& plan, std::int64_t first, std
     return absl::ResourceExhaustedError(
         absl::StrFormat("the server has no memory to read %d bytes of the array into", kBlockBytes));
   }
-  const absl::Status status = ReadFile(job.array.file, job.array.offset + first * width, count * width, buffer.get());
+  const absl::Status status =
+      job.array.read != nullptr
+          ? (*job.array.read)(first * width, reinterpret_cast<char*>(buffer.get()), count * width)
+          : ReadFile(job.array.file, job.array.offset + first * width, count * width, buffer.get());
   if (status.ok()) FoldElements(plan, buffer.get(), first, count, into);
   return status;
 }
@@ -253,6 +256,10 @@ absl::StatusOr<Answer> ReduceOnLane(const Job& job, tbb::task_arena& arena, Arra
     return ReduceAsOneOutput(job, [&](const Job& one) { return ReducePartition(one, arena, budget); });
   }
   const PipelineRow* const row = job.spec.pipeline.empty() ? nullptr : FindPipeline(job.spec.pipeline);
+  if (row != nullptr && row->rung && job.array.read != nullptr) {
+    return absl::UnimplementedError(absl::StrCat("pipeline: got ", std::string(row->name),
+                                                 " for elements that are not next to each other; allowed: none"));
+  }
   if (row != nullptr && row->rung) return ReduceByRung(job, *row, budget);
   const Stopwatch since_start;
   absl::StatusOr<State> state = ReduceInArena(job, arena);

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -21,6 +22,9 @@ enum class MemorySpace : std::uint8_t {
 // The home of host memory, and the ordinal of the CPU engine: no CUDA device.
 inline constexpr int kNoDevice = -1;
 
+// Writes `bytes` bytes of an array, in C order from byte `offset` on, to `to`. Several threads call it at once.
+using ReadElements = std::function<absl::Status(std::int64_t offset, char* to, std::int64_t bytes)>;
+
 // An array where it lies: spec.count elements from any byte address. It is never written to.
 struct ArrayRef {
   // kFile: the same bytes, mapped, if they can be read without a fault; else null.
@@ -29,6 +33,9 @@ struct ArrayRef {
   // kFile: the descriptor, and the first byte in the file.
   int file = -1;
   std::int64_t offset = 0;
+  // kHost, for the CPU engine and whole arrays only: if it is not null, `data` is, and this copies the elements, which
+  // are in memory but not next to each other.
+  const ReadElements* read = nullptr;
   // kDevice: a cudaEvent_t that the reduction waits for before it reads; may be null.
   void* ready = nullptr;
   // kDevice: the CUDA ordinal of the device that holds the array, its home. Only the engine of that device reduces it.

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from reduced import _core
 from reduced._containers import a_or_an, on_host, read, refused, refused_objects, without_gradient
-from reduced._copies import contiguous
+from reduced._copies import PIECE, contiguous
 from reduced._cuda import CudaElements, cuda_elements, layout_of
 
 _NUMPY: dict[str, type[np.generic]] = {
@@ -129,11 +129,29 @@ def on_gpu(array: Any) -> bool:
         return False
 
 
+def strided(array: npt.NDArray[Any], *, ordered: bool) -> tuple[int, tuple[int, ...], bool, str, tuple[int, ...]] | None:
+    """Of an array that is large, and whose elements would have to be copied: where they are, their strides, whether their bytes are
+    reversed, their dtype and shape. None: of others.
+    """
+    if array.size <= PIECE or array.dtype.kind not in "biuf" or array.itemsize > 8 or array.flags.c_contiguous and array.dtype.isnative:
+        return None
+    if not ordered:
+        array = _by_memory(array)
+        if array.flags.c_contiguous and array.dtype.isnative:
+            return None
+    return array.__array_interface__["data"][0], array.strides, not array.dtype.isnative, dtype_name(array.dtype), array.shape
+
+
+def _by_memory(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The elements in the order of their addresses."""
+    forwards = array[tuple(slice(None, None, -1 if stride < 0 else 1) for stride in array.strides)]
+    return forwards.transpose(sorted(range(array.ndim), key=lambda axis: -forwards.strides[axis]))
+
+
 def _dense(array: npt.NDArray[Any], ordered: bool) -> npt.NDArray[Any]:
     """The elements in the byte order of this machine, next to each other: in C order if `ordered`, else in that of the memory."""
     if not array.flags.c_contiguous and not ordered:
-        forwards = array[tuple(slice(None, None, -1 if stride < 0 else 1) for stride in array.strides)]
-        by_stride = forwards.transpose(sorted(range(array.ndim), key=lambda axis: -forwards.strides[axis]))
-        if by_stride.flags.c_contiguous:
-            array = by_stride
+        by_memory = _by_memory(array)
+        if by_memory.flags.c_contiguous:
+            array = by_memory
     return contiguous(array, array.dtype if array.dtype.isnative else array.dtype.newbyteorder("="))

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reduced import _core
-from reduced._arrays import Elements, dtype_name, elements, located, numpy_dtype, on_gpu
+from reduced._arrays import Elements, dtype_name, elements, located, numpy_dtype, on_gpu, strided
 from reduced._containers import read, refused_objects
 from reduced._copies import both, contiguous, copied
 from reduced._cuda import CudaElements, forget_all
@@ -331,7 +331,10 @@ class _Reducer(Ops):
                 raise ValueError("array: got one that is closed; allowed: an open one")
             given = array._here
         else:
-            given = located(array, ordered=not _POSITIONS.isdisjoint(names), gpu=self._reads_gpus)
+            ordered = not _POSITIONS.isdisjoint(names)
+            if type(array) is np.ndarray and isinstance(self._core, _core.Local) and (lies := strided(array, ordered=ordered)) is not None:
+                return Result(self._core.reduce_strided(*lies, names, self._options_for(None, options), interrupt))
+            given = located(array, ordered=ordered, gpu=self._reads_gpus)
             if isinstance(given, CudaElements):
                 return Result(self._core.reduce_cuda(given.shared, names, self._options_for(given, options), interrupt))
         return Result(self._core.reduce(given.buffer, given.dtype, given.shape, names, self._options_for(given, options), interrupt))

@@ -104,6 +104,25 @@ Reply Reduce(Reducer& reducer, nb::handle buffer, const std::string& dtype, Shap
   });
 }
 
+// The same of elements in host memory that are not next to each other.
+Reply ReduceStrided(Reducer& reducer, std::uint64_t address, std::vector<std::int64_t> strides, bool swaps,
+                    const std::string& dtype, Shape shape, const Ops& ops, const client::ReduceOptions& options,
+                    const Interrupt* interrupt) {
+  const std::int64_t width = client::DTypeBytes(dtype).value_or(0);
+  if (width == 0 || strides.size() != shape.size()) throw nb::value_error("strides: got another number of them");
+  const StridedReader reader({reinterpret_cast<const std::byte*>(address), width, shape, std::move(strides)}, swaps);
+  const auto read = [&](std::int64_t offset, char* to, std::int64_t bytes) {
+    reader.Read(offset / width, bytes / width, reinterpret_cast<std::byte*>(to));
+    return absl::OkStatus();
+  };
+  const client::ArrayView view{nullptr, dtype, std::move(shape), {.read = read, .in_memory = true}, {}};
+  return Run(interrupt, [&](const client::Interrupted& interrupted) {
+    client::ReduceOptions own = options;
+    own.interrupted = interrupted;
+    return reducer.Reduce(view, ops, own);
+  });
+}
+
 // A resident array of a server, which is deleted with this.
 class Resident {
  public:
@@ -584,7 +603,10 @@ NB_MODULE(_core, module) {
   nb::class_<RemoteSession, Reducer>(module, "RemoteSession")
       .def_prop_ro("via", &RemoteSession::via)
       .def_prop_ro("why_not_ring", &RemoteSession::why_not_ring);
-  nb::class_<Local, Reducer>(module, "Local").def(nb::init<>());
+  nb::class_<Local, Reducer>(module, "Local")
+      .def(nb::init<>())
+      .def("reduce_strided", &ReduceStrided, nb::arg("address"), nb::arg("strides"), nb::arg("swaps"), nb::arg("dtype"),
+           nb::arg("shape"), nb::arg("ops"), nb::arg("options"), nb::arg("interrupt").none());
   nb::class_<ArrowNode>(module, "ArrowNode")
       .def_prop_ro("length", [](const ArrowNode& self) { return self.array().length; })
       .def_prop_ro("offset", [](const ArrowNode& self) { return self.array().offset; })

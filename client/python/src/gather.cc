@@ -105,6 +105,28 @@ void ForTasks(std::int64_t tasks, int threads, const Run& run) {
 
 }  // namespace
 
+StridedReader::StridedReader(const Strided& array, bool swaps) : data_(array.data), width_(array.width), swaps_(swaps) {
+  for (const auto& dimension : DimensionsOf(array)) dimensions_.push_back({dimension.size, dimension.from});
+}
+
+void StridedReader::Read(std::int64_t first, std::int64_t count, std::byte* to) const {
+  const Dimension& last = dimensions_.back();
+  const CopyFunction copy = CopyFor(width_, swaps_, last.stride);
+  while (count > 0) {
+    const std::byte* from = data_;
+    std::int64_t rest = first;
+    for (auto dimension = dimensions_.rbegin(); dimension != dimensions_.rend(); ++dimension) {
+      from += rest % dimension->size * dimension->stride;
+      rest /= dimension->size;
+    }
+    const std::int64_t run = std::min(count, last.size - first % last.size);
+    copy(from, last.stride, run, to);
+    first += run;
+    count -= run;
+    to += run * width_;
+  }
+}
+
 void Gather(const Strided& from, bool swaps, std::byte* to) {
   const std::vector<Dimension> dimensions = DimensionsOf(from);
   std::int64_t count = 1;

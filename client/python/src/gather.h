@@ -20,6 +20,25 @@ struct Strided {
 // use and the array is worth. It takes memory only for shapes. Thread-safe.
 void Gather(const Strided& from, bool swaps, std::byte* to);
 
+// The same of a part at a time, on the calling thread. Thread-safe.
+class StridedReader {
+ public:
+  StridedReader(const Strided& array, bool swaps);
+
+  // Copies elements [first, first + count) of the array, in C order.
+  void Read(std::int64_t first, std::int64_t count, std::byte* to) const;
+
+ private:
+  struct Dimension {
+    std::int64_t size, stride;
+  };
+
+  const std::byte* const data_;
+  const std::int64_t width_;
+  const bool swaps_;
+  std::vector<Dimension> dimensions_;  // at least one
+};
+
 }  // namespace reduced::python
 
 #endif  // REDUCED_CLIENT_PYTHON_SRC_GATHER_H_
