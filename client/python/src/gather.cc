@@ -18,6 +18,7 @@ constexpr int kMostThreads = 16;                // saturate the memory of any ma
 constexpr std::int64_t kRun = 1 << 14;          // elements of a task
 // Of a transposed array so many rows are copied together: each cache line that is read is used as a whole.
 constexpr std::int64_t kTileRows = 32;
+constexpr std::int64_t kTileColumns = 8;  // whose cache lines fit in a set, if they are a power of two apart
 
 struct Dimension {
   std::int64_t size, from, to;  // elements, and the bytes between two of them
@@ -110,20 +111,29 @@ StridedReader::StridedReader(const Strided& array, bool swaps) : data_(array.dat
 }
 
 void StridedReader::Read(std::int64_t first, std::int64_t count, std::byte* to) const {
-  const Dimension& last = dimensions_.back();
-  const CopyFunction copy = CopyFor(width_, swaps_, last.stride);
-  while (count > 0) {
-    const std::byte* from = data_;
-    std::int64_t rest = first;
-    for (auto dimension = dimensions_.rbegin(); dimension != dimensions_.rend(); ++dimension) {
-      from += rest % dimension->size * dimension->stride;
-      rest /= dimension->size;
-    }
-    const std::int64_t run = std::min(count, last.size - first % last.size);
-    copy(from, last.stride, run, to);
-    first += run;
+  const std::size_t inner = dimensions_.size() - 1;
+  const CopyFunction copy = CopyFor(width_, swaps_, dimensions_[inner].stride);
+  constexpr std::size_t kMostDimensions = 64;  // of NumPy
+  std::int64_t at[kMostDimensions];            // the indexes of `first`
+  const std::byte* from = data_;
+  for (std::size_t i = dimensions_.size(); i-- > 0; first /= dimensions_[i].size) {
+    at[i] = first % dimensions_[i].size;
+    from += at[i] * dimensions_[i].stride;
+  }
+  for (;;) {
+    const std::int64_t run = std::min(count, dimensions_[inner].size - at[inner]);
+    copy(from, dimensions_[inner].stride, run, to);
     count -= run;
     to += run * width_;
+    if (count == 0) return;
+    from -= at[inner] * dimensions_[inner].stride;
+    at[inner] = 0;
+    for (std::size_t i = inner; i-- > 0;) {
+      from += dimensions_[i].stride;
+      if (++at[i] < dimensions_[i].size) break;
+      from -= at[i] * dimensions_[i].stride;
+      at[i] = 0;
+    }
   }
 }
 
@@ -132,47 +142,40 @@ void Gather(const Strided& from, bool swaps, std::byte* to) {
   std::int64_t count = 1;
   for (const Dimension& each : dimensions) count *= each.size;
   if (count == 0) return;
-  const Dimension& last = dimensions.back();
+  const int threads = ThreadsFor(count * from.width);
   // A row of a tile lies along the last dimension; the rows follow each other along that whose elements are closest.
-  std::size_t across = dimensions.size() - 1;
-  for (std::size_t i = 0; i < dimensions.size(); ++i) {
-    if (std::abs(dimensions[i].from) < std::abs(dimensions[across].from)) across = i;
+  const Dimension& last = dimensions.back();
+  const auto across =
+      std::min_element(dimensions.begin(), dimensions.end(),
+                       [](const Dimension& a, const Dimension& b) { return std::abs(a.from) < std::abs(b.from); });
+  if (std::abs(across->from) == std::abs(last.from)) {
+    const StridedReader reader(from, swaps);
+    return ForTasks((count + kRun - 1) / kRun, threads, [&](std::int64_t task) {
+      reader.Read(task * kRun, std::min(kRun, count - task * kRun), to + task * kRun * from.width);
+    });
   }
-  const bool is_transposed = across + 1 < dimensions.size();
-  const std::int64_t rows = is_transposed ? std::min(kTileRows, dimensions[across].size) : 1;
-  const std::int64_t run = std::clamp<std::int64_t>(kRun / rows, 1, last.size);
-  // Tasks are numbered along the dimensions: runs of the last one, tiles of `across`, and elements of the others.
-  std::vector<std::int64_t> steps(dimensions.size(), 1);
-  steps.back() = run;
-  if (is_transposed) steps[across] = rows;
+  // Tasks are numbered along the dimensions: tiles of these two, and elements of the others.
+  const std::int64_t rows = std::min(kTileRows, across->size), run = std::min(kRun / kTileRows, last.size);
+  const auto step = [&](const Dimension& each) { return &each == &last ? run : &each == &*across ? rows : 1; };
   std::int64_t tasks = 1;
-  for (std::size_t i = 0; i < dimensions.size(); ++i) tasks *= (dimensions[i].size + steps[i] - 1) / steps[i];
+  for (const Dimension& each : dimensions) tasks *= (each.size + step(each) - 1) / step(each);
   const CopyFunction copy = CopyFor(from.width, swaps, last.from);
-  ForTasks(tasks, ThreadsFor(count * from.width), [&](std::int64_t task) {
+  ForTasks(tasks, threads, [&](std::int64_t task) {
     const std::byte* source = from.data;
     std::byte* target = to;
-    std::int64_t height = 1, length = 1;
-    for (std::size_t i = dimensions.size(); i-- > 0;) {
-      const Dimension& each = dimensions[i];
-      const std::int64_t of = (each.size + steps[i] - 1) / steps[i], at = task % of * steps[i];
-      task /= of;
-      source += at * each.from;
-      target += at * each.to;
-      const std::int64_t here = std::min(steps[i], each.size - at);
-      if (i + 1 == dimensions.size()) {
-        length = here;
-      } else if (i == across) {
-        height = here;
-      }
+    std::int64_t height = 0, length = 0;
+    for (auto each = dimensions.rbegin(); each != dimensions.rend(); ++each) {
+      const std::int64_t steps = (each->size + step(*each) - 1) / step(*each), at = task % steps * step(*each);
+      task /= steps;
+      source += at * each->from;
+      target += at * each->to;
+      if (&*each == &last) length = std::min(run, each->size - at);
+      if (&*each == &*across) height = std::min(rows, each->size - at);
     }
-    if (!is_transposed) return copy(source, last.from, length, target);
-    // Element by element along the last dimension, so that neighbours across are read together.
-    const Dimension& row = dimensions[across];
-    constexpr std::int64_t kBlock = 16;
-    for (std::int64_t done = 0; done < length; done += kBlock) {
-      const std::int64_t some = std::min(kBlock, length - done);
+    for (std::int64_t done = 0; done < length; done += kTileColumns) {
+      const std::int64_t some = std::min(kTileColumns, length - done);
       for (std::int64_t i = 0; i < height; ++i) {
-        copy(source + done * last.from + i * row.from, last.from, some, target + done * last.to + i * row.to);
+        copy(source + done * last.from + i * across->from, last.from, some, target + done * last.to + i * across->to);
       }
     }
   });
