@@ -10,6 +10,7 @@
 #include "kernels/folds/elements.h"
 #include "kernels/folds/fold_array.h"
 #include "kernels/folds/folds.h"
+#include "kernels/folds/scan_tiles.h"
 
 namespace reduced {
 namespace {
@@ -114,28 +115,17 @@ class TopFold final : public DistributionFold {
 
   template <bool kLowest>
   void AddEach(const void* elements, std::int64_t first, std::int64_t count) {
-    constexpr std::int64_t kLook = 64;  // elements that are looked at together
-    for (std::int64_t begin = 0; begin < count; begin += kLook) {
-      const std::int64_t end = std::min(count, begin + kLook);
-      if (MayBeBetter<kLowest>(elements, begin, end)) AddSome<kLowest>(elements, first, begin, end);
-    }
-  }
-
-  // Whether one of the elements may be better than k others.
-  template <bool kLowest>
-  bool MayBeBetter(const void* elements, std::int64_t begin, std::int64_t end) const {
-    if (!full_) return true;
-    if (bound_ == 0) return false;
-    bool any = true;
-    if constexpr (std::is_arithmetic_v<T>) {
-      any = false;
-      const T better = ElementOf(static_cast<Word>(bound_ - 1));
-      for (std::int64_t i = begin; i < end; ++i) {  // NaNs may
-        const T x = ElementAt<T>(elements, i);
-        any |= kLowest ? !(x > better) : !(x < better);
+    const ScanTiles& scans = ScanTilesHere();
+    const FindBlock find = (kLowest ? scans.not_above : scans.not_below)[static_cast<std::size_t>(kDTypeOf<T>) - 1];
+    const auto* const at = static_cast<const std::byte*>(elements);
+    for (std::int64_t begin = 0; begin < count; begin += kScanBlock) {
+      if (full_ && find != nullptr) {  // where k others are as good or better, few elements are better
+        if (bound_ == 0) return;
+        const T better = ElementOf(static_cast<Word>(bound_ - 1));
+        begin = find(at, begin / kScanBlock, count / kScanBlock, &better) * kScanBlock;
       }
+      AddSome<kLowest>(elements, first, begin, std::min(count, begin + kScanBlock));
     }
-    return any;
   }
 
   template <bool kLowest>

@@ -7,18 +7,22 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "kernels/algebra/sort_key.h"
+#include "kernels/cpu/tiles.h"
 #include "kernels/folds/fold.h"
 #include "kernels/folds/histogram_bins.h"
 #include "kernels/folds/quantile_points.h"
 #include "tests/support/data.h"
 #include "tests/support/runs.h"
+#include "tests/unit/kernels/only_target.h"
 
 namespace reduced {
 namespace {
@@ -273,6 +277,7 @@ TEST(Folds, SketchesEstimateToWithinAFewPercent) {
 template <class T>
 void ExpectBins(const std::vector<double>& edges, const std::vector<T>& elements) {
   const HistogramBins<T> bins(edges);
+  std::vector<std::uint64_t> all(edges.size() - 1);
   for (const T x : elements) {
     std::vector<std::uint64_t> counts(edges.size());
     bins.Count(&x, 1, counts.data());
@@ -294,6 +299,57 @@ void ExpectBins(const std::vector<double>& edges, const std::vector<T>& elements
           << value << " in [" << edges[static_cast<std::size_t>(bin)] << ", "
           << edges[static_cast<std::size_t>(bin + 1)] << ")";
       EXPECT_EQ(bins.In(bin, found.data()), bins.In(bin, counts.data())) << value << " in bin " << bin;
+      all[static_cast<std::size_t>(bin)] += bins.In(bin, counts.data());
+    }
+  }
+  const OpCall call(Op::kHistogram, {.edges = edges});
+  const ReduceSpec spec{.dtype = kDTypeOf<T>, .ops = {call}};
+  test::Bytes bytes(elements.size() * sizeof(T)), counted(all.size() * sizeof(all[0]));
+  std::memcpy(bytes.data(), elements.data(), bytes.size());
+  std::memcpy(counted.data(), all.data(), counted.size());
+  for (const std::int64_t target : VectorTargets()) {
+    const test::OnlyTarget only(target);
+    const auto fold = MakeDistributionFold(call, spec, NoLimit());
+    AddAll(bytes, kDTypeOf<T>, 1, fold.get());
+    EXPECT_EQ(BytesOfAnswers(*fold, call, kDTypeOf<T>), counted) << target;
+  }
+}
+
+// By every vector target, against sorting; NaNs first, and of equal elements the first ones.
+TEST(Folds, TheBestAreThoseOfSorting) {
+  constexpr std::int64_t kCount = 3'000;
+  for (const DTypeRow& dtype : kDTypes) {
+    for (const test::DataKindRow& data : test::kDataKinds) {
+      if (!test::Applies(data, dtype.dtype)) continue;
+      const test::Bytes array = test::MakeData(data.kind, dtype.dtype, kCount, 6);
+      for (const Op op : {Op::kArgTopK, Op::kArgBottomK}) {
+        std::vector<std::uint64_t> right(kCount);
+        VisitDType(dtype.dtype, [&]<class T>(std::type_identity<T>) {
+          using Key = SortKey<T>;
+          const auto key = [&](std::uint64_t i) {
+            T x;
+            std::memcpy(&x, array.data() + i * sizeof(T), sizeof(T));
+            const typename Key::Type of = Key::Of(x);
+            if (op == Op::kArgTopK) return static_cast<typename Key::Type>(~of);
+            return kIsFloat<T> ? static_cast<typename Key::Type>(of + 1) : of;
+          };
+          std::iota(right.begin(), right.end(), 0U);
+          std::ranges::stable_sort(right, {}, key);
+        });
+        for (const std::int64_t k : {1, 7, 100}) {
+          const OpCall call(op, {.k = k});
+          const ReduceSpec spec{.dtype = dtype.dtype, .ops = {call}};
+          test::Bytes wanted(static_cast<std::size_t>(8 * k));
+          std::memcpy(wanted.data(), right.data(), wanted.size());
+          for (const std::int64_t target : VectorTargets()) {
+            const test::OnlyTarget only(target);
+            const auto fold = MakeDistributionFold(call, spec, NoLimit());
+            AddAll(array, dtype.dtype, 1, fold.get());
+            EXPECT_EQ(BytesOfAnswers(*fold, call, dtype.dtype), wanted)
+                << RowOf(op).name << "(" << k << ") of " << dtype.name << ", " << data.name << ", target " << target;
+          }
+        }
+      }
     }
   }
 }

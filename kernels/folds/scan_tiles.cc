@@ -1,0 +1,122 @@
+// See scan_tiles.h. Compiled without contraction: positions are rounded as those of the bins' edges were.
+#include "kernels/folds/scan_tiles.h"
+
+#include <cstring>
+#include <type_traits>
+
+#include "kernels/algebra/vector_targets.h"
+// Compiled again for each vector target
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/folds/scan_tiles.cc"
+#include "hwy/foreach_target.h"
+// After foreach_target.h
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace reduced {
+namespace HWY_NAMESPACE {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+template <class T>
+T At(const std::byte* elements, std::int64_t i) {
+  T element;
+  std::memcpy(&element, elements + i * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
+  return element;
+}
+
+template <class Real>
+std::int32_t BinOf(Real x, const BinRule<Real>& rule) {
+  if (!(x >= rule.first && x <= rule.last)) return rule.outside;
+  const Real position = (x - rule.from) * rule.scale;
+  const auto bin = static_cast<std::int32_t>(position);
+  const Real beyond = position - static_cast<Real>(bin);
+  return beyond >= rule.margin && beyond <= 1 - rule.margin ? bin : -1;
+}
+
+template <class Real>
+void BinsOf(const std::byte* elements, std::int64_t count, const BinRule<Real>& rule, std::int32_t* bins) {
+  std::int64_t i = 0;
+#if HWY_TARGET != HWY_SCALAR
+  const hn::CappedTag<Real, kScanBlock> d;
+  const hn::Rebind<std::int32_t, decltype(d)> di;
+  constexpr std::int64_t kLanes = hn::MaxLanes(hn::CappedTag<Real, kScanBlock>());
+  const auto first = hn::Set(d, rule.first), last = hn::Set(d, rule.last), from = hn::Set(d, rule.from);
+  const auto scale = hn::Set(d, rule.scale), least = hn::Set(d, rule.margin), most = hn::Set(d, 1 - rule.margin);
+  const auto outside = hn::Set(d, static_cast<Real>(rule.outside)), unsure = hn::Set(d, Real{-1});
+  for (; i + kLanes <= count; i += kLanes) {
+    const auto x = hn::LoadU(d, reinterpret_cast<const Real*>(elements + i * static_cast<std::int64_t>(sizeof(Real))));
+    const auto position = hn::Mul(hn::Sub(x, from), scale);
+    const auto whole = hn::Trunc(position), beyond = hn::Sub(position, whole);
+    const auto sure = hn::And(hn::Ge(beyond, least), hn::Le(beyond, most));
+    const auto within = hn::And(hn::Ge(x, first), hn::Le(x, last));
+    const auto bin = hn::IfThenElse(within, hn::IfThenElse(sure, whole, unsure), outside);
+    if constexpr (sizeof(Real) == 4) {
+      hn::StoreU(hn::ConvertTo(di, bin), di, bins + i);
+    } else {
+      hn::StoreU(hn::DemoteTo(di, bin), di, bins + i);
+    }
+  }
+#endif
+  for (; i < count; ++i) bins[i] = BinOf(At<Real>(elements, i), rule);
+}
+
+template <class T, bool kAbove>
+std::int64_t FindBlockOf(const std::byte* elements, std::int64_t begin, std::int64_t blocks, const void* of_bound) {
+  const T bound = At<T>(static_cast<const std::byte*>(of_bound), 0);
+  for (std::int64_t block = begin; block < blocks; ++block) {
+    const std::byte* const at = elements + block * kScanBlock * static_cast<std::int64_t>(sizeof(T));
+#if HWY_TARGET == HWY_SCALAR
+    for (std::int64_t i = 0; i < kScanBlock; ++i) {
+      const T x = At<T>(at, i);
+      if (kAbove ? !(x > bound) : !(x < bound)) return block;
+    }
+#else
+    const hn::CappedTag<T, kScanBlock> d;
+    constexpr std::int64_t kLanes = hn::MaxLanes(hn::CappedTag<T, kScanBlock>());
+    const auto limit = hn::Set(d, bound);
+    auto all = hn::Eq(limit, limit);
+    for (std::int64_t i = 0; i < kScanBlock; i += kLanes) {
+      const auto x = hn::LoadU(d, reinterpret_cast<const T*>(at + i * static_cast<std::int64_t>(sizeof(T))));
+      all = hn::And(all, kAbove ? hn::Gt(x, limit) : hn::Lt(x, limit));
+    }
+    if (!hn::AllTrue(d, all)) return block;
+#endif
+  }
+  return blocks;
+}
+
+template <class T, bool kAbove>
+constexpr FindBlock FindBlockFor() {
+  if constexpr (std::is_arithmetic_v<T>) return &FindBlockOf<T, kAbove>;
+  return nullptr;
+}
+
+const ScanTiles* Scans() {
+  static constexpr ScanTiles kScans = {
+#define REDUCED_X(enumerator, number, name, type) FindBlockFor<type, true>(),
+      .not_above = {REDUCED_DTYPES(REDUCED_X)},
+#undef REDUCED_X
+#define REDUCED_X(enumerator, number, name, type) FindBlockFor<type, false>(),
+      .not_below = {REDUCED_DTYPES(REDUCED_X)},
+#undef REDUCED_X
+      .f32_bins = &BinsOf<float>,
+      .f64_bins = &BinsOf<double>};
+  return &kScans;
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace reduced
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace reduced {
+
+HWY_EXPORT(Scans);
+
+const ScanTiles& ScanTilesHere() { return *HWY_DYNAMIC_DISPATCH(Scans)(); }
+
+}  // namespace reduced
+#endif
