@@ -17,7 +17,9 @@ namespace reduced {
 namespace HWY_NAMESPACE {
 namespace {
 
+#if HWY_TARGET != HWY_SCALAR
 namespace hn = hwy::HWY_NAMESPACE;
+#endif
 
 template <class T>
 T At(const std::byte* elements, std::int64_t i) {
