@@ -1,7 +1,7 @@
 """The extension module: client/python/src/core.cc."""
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -133,6 +133,33 @@ def merge_arrays(states: Sequence[bytes], *, results: bool, state: bool,
 def next_quantile_round(whole: bytes, answer: bytes) -> tuple[bytes, list[str]]: ...
 def brackets(state: bytes) -> tuple[list[Array], list[Array]]: ...
 def of_arrays(state: bytes) -> bool: ...
+
+# A column of keys. Arrays are in C order and of this machine's byte order; they are not copied and must not change
+# during the call. The last part says which rows have a key: None, all of them.
+#   numbers: of one dimension: bool, integers, f4 or f8; NaN is a missing key, -0 and 0 are one key
+#   bytes, ucs4: NumPy's S and U, viewed as uint8 and uint32 of shape (rows, width); NULs at the end are no part of a key
+#   utf8: offsets, one more than rows, and bytes, as Arrow has them; any bytes will do
+#   objects: a list or an array of them, each a str, or None, NaN or pandas.NA for a missing key; their text is copied
+Validity: TypeAlias = npt.NDArray[np.bool_] | None
+KeyColumn: TypeAlias = (
+    tuple[Literal["numbers", "bytes", "ucs4"], npt.NDArray[Any], Validity]
+    | tuple[Literal["utf8"], npt.NDArray[np.int32] | npt.NDArray[np.int64], Bytes, Validity]
+    | tuple[Literal["objects"], list[Any] | npt.NDArray[np.object_], None]
+)
+
+def encode_keys(columns: list[KeyColumn], sort: bool, missing: str) -> tuple[npt.NDArray[Any], int, npt.NDArray[np.int64]]:
+    """The groups of rows by their keys in one column or more: their codes, how many groups there are, and the first row
+    of each, so that column[first] are their keys in the order of the codes.
+
+    Codes are int32, or int64 of 2**31 rows and more. `sort`: groups ascend by key, by the first column, then by the
+    next: numbers as numbers, text by code points, a missing key last; else they come in the order of their first rows.
+    `missing`: "drop", rows in which a key is missing have code -1 and are in no group; "group", a missing key is a key.
+    Runs without the GIL, except that it copies the text of objects first.
+
+    Raises TypeError if a column or an object in it is of another type, InvalidArgumentError if the columns have
+    different numbers of rows, offsets are none, or there is no such `missing`.
+    """
+
 def empty(bytes: int) -> npt.NDArray[np.uint8]: ...
 def gather(address: int, width: int, shape: Sequence[int], strides: Sequence[int], swaps: bool, to: npt.NDArray[np.uint8]) -> None: ...
 def bits16(array: Any) -> npt.NDArray[np.uint16]: ...

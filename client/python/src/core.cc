@@ -25,6 +25,7 @@
 #include "client/python/src/elements.h"
 #include "client/python/src/fork.h"
 #include "client/python/src/gather.h"
+#include "client/python/src/keys.h"
 #include "client/python/src/memory.h"
 #include "client/python/src/reducer.h"
 #include "reduced/client.h"
@@ -631,6 +632,7 @@ NB_MODULE(_core, module) {
   module.def("next_quantile_round", &NextQuantileRound, nb::arg("whole"), nb::arg("answer"));
   module.def("brackets", &Brackets, nb::arg("state"));
   module.def("of_arrays", &OfArrays, nb::arg("state"));
+  module.def("encode_keys", &EncodeKeys, nb::arg("columns"), nb::arg("sort"), nb::arg("missing"));
   module.def("empty", &EmptyMemory, nb::arg("bytes"));
   module.def("gather", &GatherElements, nb::arg("address"), nb::arg("width"), nb::arg("shape"), nb::arg("strides"),
              nb::arg("swaps"), nb::arg("to"));
