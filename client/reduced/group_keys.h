@@ -3,7 +3,7 @@
 //
 //   const std::string names = "northsouthnorth";
 //   const std::vector<std::int32_t> ends = {0, 5, 10, 15};
-//   auto codes = EncodeKeys({{KeyColumn::Utf8(std::span(ends), names)}});
+//   auto codes = EncodeKeys({{KeyColumn::Utf8(ends, names)}});
 //   auto totals = client->ReduceArray(ArrayView::Of(prices), {"sum"}, {.keys = codes->AsKeys()});
 //   for (std::int64_t row : codes->first) ...;  // the label of each total is the name in that row
 //
@@ -62,8 +62,10 @@ struct KeyColumn {
   static KeyColumn Ucs4(const void* data, std::int64_t rows, std::int64_t width, KeyValidity validity = {}) {
     return {FixedWidthText{data, rows, width, true}, validity};
   }
-  template <class Offset>
-  static KeyColumn Utf8(std::span<const Offset> offsets, std::string_view data, KeyValidity validity = {}) {
+  static KeyColumn Utf8(std::span<const std::int32_t> offsets, std::string_view data, KeyValidity validity = {}) {
+    return {VariableWidthText{offsets, data}, validity};
+  }
+  static KeyColumn Utf8(std::span<const std::int64_t> offsets, std::string_view data, KeyValidity validity = {}) {
     return {VariableWidthText{offsets, data}, validity};
   }
 };

@@ -282,6 +282,7 @@ class DocumentsTest(unittest.TestCase):
             #include <iostream>
             #include <vector>
             #include "reduced/client.h"
+            #include "reduced/group_keys.h"
             #include "reduced/merge.h"
             std::vector<float> Samples();
             int main() {

@@ -57,7 +57,10 @@ class TextTest(FilesTest):
         message = 'line 3: column "v": got a missing field; allowed: elements of i64'
         self.check_failure(DATA_ERROR, [message, "--nan omit"], "reduce", path, "--column", "v")
         self.check_failure(DATA_ERROR, [message], "arrays", "put", path, "--column", "v")
-        self.check_failure(DATA_ERROR, [message], "reduce", path, "--column", "k", "--keys", f"{path}:v")
+        self.check_failure(DATA_ERROR, ['--keys: line 3: column "v": got a missing field; allowed: integers'], "reduce", path, "--column",
+                           "k", "--keys", f"{path}:v", "--groups", "9")
+        (dropped,) = self.answers("reduce", path, "--column", "k", "--op", "sum", "--keys", f"{path}:v")
+        self.assertEqual((dropped["keys"]["values"], dropped["rows_without_key"]), ([123, 1582218195625938945], 1))
         self.check_failure(DATA_ERROR, [message], "reduce", path, "--column", "v", "--keys", f"{path}:k")
         self.check_failure(DATA_ERROR, ["missing elements", "--state"], "reduce", path, *ops, "--state", self.folder / "state")
         state = ("reduce", path, "--column", "v", "--op", "sum,count", "--nan", "omit", "--state", self.folder / "state")

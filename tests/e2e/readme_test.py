@@ -64,7 +64,9 @@ class ReadmeTest(harness.ServedTest):
             self.save(np.arange(100.0), f"prices{part}.npy")
             self.save(np.arange(100) % 7, f"shops{part}.npy")
         self.save(np.arange(100.0), "values.npy")
-        (self.folder / "sales.csv").write_text("shop,price,pieces\n3,1.5,2\n7,2,1\n3,4,5\n")
+        (self.folder / "sales.csv").write_text(
+            "shop,month,date,price,pieces\nnorth,9,2026-09-01,1.5,2\nnorth,10,2026-10-03,2,1\nnorth,9,2026-09-30,4,5\n"
+            "south,9,2026-09-02,3,1\nsouth,9,2026-09-02,4,1\n")
         self.save(np.arange(24.0).reshape(2, 3, 4), "temperature.npy")
         self.save(np.arange(12.0).reshape(3, 4), "area.npy")
         self.save(np.array([0, 30, 100]), "offsets.npy")

@@ -156,7 +156,7 @@ class Columns {
       }
     } else if (kind == "objects") {
       const CopiedText& text = *copied_.emplace_back(std::make_unique<CopiedText>(CopyText(parts[1], name)));
-      columns_.push_back(KeyColumn::Utf8(std::span(text.offsets), text.data, {.data = text.valid.data()}));
+      columns_.push_back(KeyColumn::Utf8(text.offsets, text.data, {.data = text.valid.data()}));
     } else {
       RaiseType(name, kind, kAllowed);
     }

@@ -27,8 +27,10 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "client/reducectl/command_line/flags.h"
+#include "client/reducectl/commands/group_table.h"
 #include "client/reducectl/commands/missing.h"
 #include "client/reducectl/commands/pairs.h"
+#include "client/reducectl/commands/text_partition.h"
 #include "client/reducectl/input/input.h"
 #include "client/reducectl/output/array_text.h"
 #include "client/reducectl/output/printable.h"
@@ -39,18 +41,6 @@ namespace reduced::client {
 namespace {
 
 constexpr char kOp[] = "{op}";
-
-// "0,2", "-1".
-std::string ParseAxes(const std::string& text, std::vector<int>* axes) {
-  axes->clear();
-  for (const absl::string_view item : absl::StrSplit(text, ',')) {
-    axes->push_back(0);
-    if (!absl::SimpleAtoi(item, &axes->back())) {
-      return absl::StrCat("got \"", text, "\"; allowed: whole numbers, separated by commas, such as 0,2 or -1");
-    }
-  }
-  return "";
-}
 
 std::string ShapeText(const HostArray& array) {
   return absl::StrCat(array.dtype, " (", absl::StrJoin(array.shape, ", "), ")");
@@ -69,6 +59,18 @@ bool IsScalar(const AxesArguments& arguments, const ResultArray& result) {
 bool AreScalars(const AxesArguments& arguments, const std::vector<ResultArray>& results) {
   return std::all_of(results.begin(), results.end(),
                      [&](const ResultArray& result) { return IsScalar(arguments, result); });
+}
+
+// Whether a table has room for results, some of which may be of several numbers for each group.
+bool IsNarrow(const std::vector<ResultArray>& results) {
+  constexpr std::int64_t kMostColumns = 16;
+  std::int64_t columns = 0;
+  for (const ResultArray& result : results) {
+    std::int64_t width = 1;
+    for (std::size_t i = 1; i < result.array.shape.size(); ++i) width *= result.array.shape[i];
+    columns += width;
+  }
+  return columns <= kMostColumns;
 }
 
 // Shared memory that has a name.
@@ -94,9 +96,11 @@ class Reducer {
   ExitCode Run() {
     for (const std::string& source : question_.sources) Keep(ReduceSource(source));
     if (question_.sources.empty()) {
+      const absl::Status status = MakePartition(arguments_, sides_, nullptr, nullptr, &partition_);
+      if (!status.ok()) return ReportError("reduce", status.message(), kData);
       for (const std::string& id : question_.arrays) {
         Keep(Print({.source = id}, Input(),
-                   place_.server->ReduceArray(RemoteArray::Resident(id), question_.ops, arguments_.options,
+                   place_.server->ReduceArray(RemoteArray::Resident(id), question_.ops, partition_.options,
                                               question_.options)));
       }
     }
@@ -108,16 +112,27 @@ class Reducer {
     if (first_failure_ == kOk) first_failure_ = code;
   }
 
+  // Why the input can't be read, of which options may name columns.
+  ExitCode ReportInput(const std::string& source, const absl::Status& status) const {
+    std::string message(status.message());
+    const auto add = [&](bool columns, const char* option, const std::string& given) {
+      if (columns) absl::StrAppend(&message, "; ", option, " ", given, " is no file, and names columns of the input");
+    };
+    add(!sides_.key_columns.empty(), "--keys", arguments_.sides.keys);
+    add(!sides_.mask_column.empty(), "--where", arguments_.sides.where);
+    return ReportError(source, message, kData);
+  }
+
   ExitCode ReduceSource(const std::string& source) {
     const absl::StatusOr<std::unique_ptr<InputReader>> reader = InputReader::Open(source, question_.input);
-    if (!reader.ok()) return ReportError(source, reader.status().message(), kData);
+    if (!reader.ok()) return ReportInput(source, reader.status());
     ExitCode failure = kOk;
     Notes notes(source, common_.json);
     for (bool first = true;; first = false) {
       const absl::StatusOr<std::optional<Piece>> piece = (*reader)->Next();
       notes.Add(**reader);
       if (!piece.ok()) {
-        const ExitCode code = ReportError(source, piece.status().message(), kData);
+        const ExitCode code = ReportInput(source, piece.status());
         return failure == kOk ? code : failure;
       }
       if (!piece->has_value()) break;
@@ -131,8 +146,11 @@ class Reducer {
         continue;
       }
       notes.InLine(input.notes);
-      const absl::Status status = sides_.CheckMask(arguments_.sides, input.layout.shape);
+      absl::Status status = sides_.CheckMask(arguments_.sides, input.layout.shape);
+      if (status.ok())
+        status = MakePartition(arguments_, sides_, (*reader)->fields(), &input.layout.shape, &partition_);
       Answer answer = AnswerOf(source, input, **reader);
+      if (partition_.groups.has_value()) AddNotes(partition_.groups->notes, source, &answer);
       const ExitCode code =
           status.ok() ? Print(std::move(answer), input, Reduce(input)) : ReportError(source, status.message(), kData);
       if (failure == kOk) failure = code;
@@ -144,6 +162,7 @@ class Reducer {
   absl::StatusOr<ArrayReply> Reduce(const Input& input) {
     ReduceOptions options = question_.options;
     if (arguments_.options.y.has_value() || arguments_.options.weights.has_value()) return ReduceTwo(input, options);
+    const PartitionOptions& partition_options = partition_.options;
     const auto reduce = [&](const ArrayView& array, const std::vector<std::string>& ops,
                             const PartitionOptions& partition) {
       if (place_.local != nullptr) return place_.local->ReduceArray(array, ops, partition, options);
@@ -151,8 +170,8 @@ class Reducer {
                                  : place_.server->ReduceArray(array, ops, partition, options);
     };
     if (place_.local != nullptr) options.timeout = common_.timeout;
-    if (!input.missing.empty()) return ReduceMasked(input, question_.ops, arguments_.options, options, reduce);
-    if (place_.local != nullptr) return reduce(input.View(), question_.ops, arguments_.options);
+    if (!input.missing.empty()) return ReduceMasked(input, question_.ops, partition_options, options, reduce);
+    if (place_.local != nullptr) return reduce(input.View(), question_.ops, partition_options);
     if (!common_.timeout.has_value()) options.timeout = TimeoutOf(input.View());
     if (const SharedBuffer* const buffer = input.memory.shared()) {
       const absl::StatusOr<Region> region = place_.server->Share(*buffer);
@@ -160,19 +179,19 @@ class Reducer {
       if (region.ok()) {
         return place_.server->ReduceArray(
             region->Array(layout.dtype, layout.shape, static_cast<std::int64_t>(layout.offset)), question_.ops,
-            arguments_.options, options);
+            partition_options, options);
       }
       if (question_.via == Question::kRegion) return region.status();
     }
     UploadProgress progress(!common_.json);
     options.via = question_.via == "inline" ? question_.via : "auto";
     options.on_progress = progress.hook();
-    return reduce(input.View(), question_.ops, arguments_.options);
+    return reduce(input.View(), question_.ops, partition_options);
   }
 
   absl::StatusOr<ArrayReply> ReduceTwo(const Input& input, ReduceOptions options) {
     Paired paired;
-    const absl::Status status = PairUp(input, sides_, question_.ops, arguments_.options, &paired);
+    const absl::Status status = PairUp(input, sides_, question_.ops, partition_.options, &paired);
     if (!status.ok()) return status;
     options.timeout = common_.timeout;
     if (place_.local != nullptr) {
@@ -183,9 +202,20 @@ class Reducer {
     return place_.server->ReduceArray(paired.x, question_.ops, paired.partition, options);
   }
 
-  ExitCode Print(Answer answer, const Input& input, const absl::StatusOr<ArrayReply>& reply) {
+  // What keys of text make of the fields changes no number, but what the groups are.
+  void AddNotes(const std::vector<std::string>& notes, const std::string& source, Answer* answer) const {
+    for (const std::string& note : notes) {
+      if (!common_.json) std::cerr << "reducectl: " << Printable(absl::StrCat(source, ": --keys: ", note)) << "\n";
+      answer->notes.push_back(absl::StrCat("--keys: ", note));
+    }
+  }
+
+  ExitCode Print(Answer answer, const Input& input, absl::StatusOr<ArrayReply> reply) {
     if (!reply.ok()) return ReportFailure(answer, input, reply.status());
-    ExitCode code = WriteArrays(arguments_, reply->results, reply->keys);
+    EndGroups(partition_, &*reply);
+    ExitCode code = IsTableName(arguments_.out) ? WriteTable(answer, *reply) : kOk;
+    if (code == kOk && !IsTableName(arguments_.out)) code = WriteArrays(arguments_, reply->results, reply->keys);
+    if (code == kOk && partition_.groups.has_value() && !arguments_.out_keys.empty()) code = WriteLabels(answer);
     if (code == kOk && !arguments_.state.empty()) code = WriteFile(arguments_.state, reply->state);
     if (code != kOk) return code;
     answer.notes.insert(answer.notes.end(), sides_.notes.begin(), sides_.notes.end());
@@ -202,20 +232,61 @@ class Reducer {
     Json results = Json::object(), more = Json::object();
     for (const ResultArray& result : reply.results) results[result.op] = ArrayJson(arguments_, result);
     if (!reply.keys.array.dtype.empty()) more["keys"] = ArrayJson(arguments_, reply.keys);
+    if (partition_.groups.has_value()) {
+      more["keys"] = LabelsJson(partition_.groups->labels);
+      more["rows_without_key"] = partition_.groups->dropped;
+    }
     AddErrors(ErrorsOf(reply.results), &more);
     return JsonLine(answer, std::move(results), more);
   }
 
   // For people; with --quiet the results, ids or files alone, and the name of one of several arrays.
   std::string Text(const Answer& answer, const ArrayReply& reply) const {
-    const std::string results = ArraysText(arguments_, reply.results, reply.keys);
+    const std::string results = partition_.groups.has_value() || IsTableName(arguments_.out)
+                                    ? GroupsText(reply)
+                                    : ArraysText(arguments_, reply.results, reply.keys);
     if (!arguments_.quiet) {
+      const std::int64_t dropped = partition_.groups.has_value() ? partition_.groups->dropped : 0;
       return absl::StrCat(Printable(TitleOf(answer)), ": ", reply.count, " elements, ", FormatBytes(reply.timing.bytes),
-                          ", ran on ", Printable(reply.execution.device), ", ",
-                          FormatMicros(reply.timing.total_us.value_or(0)), "\n", results);
+                          dropped > 0 ? absl::StrCat(", ", dropped, " without a key left out") : "", ", ran on ",
+                          Printable(reply.execution.device), ", ", FormatMicros(reply.timing.total_us.value_or(0)),
+                          "\n", results);
     }
     if (!answer.several) return results;
     return absl::StrCat(Printable(NameOf(answer)), AreScalars(arguments_, reply.results) ? "\t" : "\n", results);
+  }
+
+  // Of groups that have names.
+  std::string GroupsText(const ArrayReply& reply) const {
+    if (IsTableName(arguments_.out)) {
+      return absl::StrCat(arguments_.quiet ? "" : "written to ", Printable(arguments_.out), "\n");
+    }
+    const std::vector<LabelColumn>& labels = partition_.groups->labels;
+    if (!arguments_.quiet && arguments_.out.empty() && arguments_.out_keys.empty() && IsNarrow(reply.results)) {
+      return GroupTableText(labels, reply.results);
+    }
+    const std::string keys = arguments_.out_keys.empty() ? LabelsText(labels)
+                                                         : absl::StrCat(arguments_.quiet ? "" : "written to ",
+                                                                        Printable(arguments_.out_keys), "\n");
+    return absl::StrCat(arguments_.quiet ? "" : "keys:\n", keys, ArraysText(arguments_, reply.results, ResultArray()));
+  }
+
+  ExitCode WriteTable(const Answer& answer, const ArrayReply& reply) const {
+    const absl::StatusOr<std::string> table =
+        GroupTableFile(arguments_.out, LabelsOf(partition_, reply), reply.results);
+    if (!table.ok()) return ReportError(SubjectOf(answer), table.status().message(), kUsage);
+    return WriteFile(arguments_.out, *table);
+  }
+
+  ExitCode WriteLabels(const Answer& answer) const {
+    const std::vector<LabelColumn>& labels = partition_.groups->labels;
+    const absl::StatusOr<std::string> file =
+        labels.size() == 1 ? LabelsNpy(labels.front())
+                           : absl::InvalidArgumentError(absl::StrCat("got --out-keys for ", labels.size(),
+                                                                     " columns of keys; allowed: one, or --out to a "
+                                                                     ".csv or .json file"));
+    if (!file.ok()) return ReportError(SubjectOf(answer), file.status().message(), kUsage);
+    return WriteFile(arguments_.out_keys, *file);
   }
 
   const Place place_;
@@ -224,147 +295,11 @@ class Reducer {
   const Question question_;
   const AxesArguments& arguments_;
   const SideFiles& sides_;
+  TextPartition partition_;  // of the input that is reduced
   ExitCode first_failure_ = kOk;
 };
 
 }  // namespace
-
-void AddAxes(CommandLine& line, CLI::App* command, AxesArguments* arguments) {
-  AddParsed(command, "--axis", ParseAxes, &arguments->options.axis,
-            "reduce along these dimensions only, so that each op has an array of results: from 0, or negative from the "
-            "last one, which is -1")
-      ->each([arguments](const std::string&) { arguments->axis = true; })
-      ->type_name("N,...");
-  const auto add_side = [command](const char* option, std::string* to, const char* help) {
-    command->add_option(option, *to, help)->type_name("FILE[:NAME]|@ID");
-  };
-  SideArguments* const sides = &arguments->sides;
-  add_side("--segments", &sides->segments,
-           "reduce segments of dimension 0, which go from one of the offsets in this file to the next, as those of "
-           "Arrow's lists and CSR do: i32 or i64, ascending. NAME: an array of a .npz file or a column of a text that "
-           "has several; @ID: a resident array");
-  add_side("--lengths", &sides->lengths, "the same, of these lengths, one after the other");
-  add_side("--keys", &sides->keys,
-           "group by the integers in this file, one for each item of dimension 0: each group is an output");
-  command
-      ->add_option("--groups", arguments->groups,
-                   "with --keys: the outputs are those of keys 0 to N - 1; any: of each key that there is, ascending")
-      ->type_name("N|any")
-      ->capture_default_str();
-  AddChoice(line, command, "--outside", &arguments->outside,
-            "with --groups N: other keys are an error, or what has them is dropped", {"error", "drop"})
-      ->capture_default_str();
-  add_side(
-      "--y", &sides->y,
-      "the other array of ops about two, such as dot and corr, of the shape of the input, or one that broadcasts to "
-      "it as in NumPy. A column of the same text will do: FILE:NAME");
-  add_side("--weights", &sides->weights,
-           "the same of weighted_mean and its like; with --axis it may have the reduced dimensions alone");
-  add_side("--where", &sides->where,
-           "leave out elements where this array is false: bool, of the shape of the input; or u8, whose bits are the "
-           "elements in order, the least significant one first, as in Arrow's validity bitmaps");
-  command->add_flag("--keepdims", arguments->options.keepdims,
-                    "with --axis: results have dimensions of 1 in place of those that were reduced");
-  AddChoice(line, command, "--empty", &arguments->options.empty,
-            "with arrays of results: what min, max, argmin, argmax and range of no element are; fill: NaN for floats, "
-            "what any element replaces for integers",
-            EmptyPolicyNames())
-      ->capture_default_str();
-  command
-      ->add_option("--out", arguments->out,
-                   "write arrays of results to .npy files of this name, in which {op} is the op, such as "
-                   "'r-{op}.npy'; default: print them, abbreviated if they are long")
-      ->type_name("FILE");
-  command
-      ->add_option("--out-keys", arguments->out_keys, "with --keys and --groups any: write the keys to this .npy file")
-      ->type_name("FILE");
-  command->add_flag("--keep", arguments->keep,
-                    "leave arrays of results on the server, as resident arrays whose ids are printed");
-  command->add_option("--owner", arguments->kept.owner, "with --keep: their owner; default: user@host")
-      ->type_name("NAME");
-  AddTtl(command, &arguments->kept.ttl, "with --keep: they expire");
-  command
-      ->add_option(
-          "--write-to", arguments->write_to,
-          "let the server, on this machine, write arrays of results to this shared memory, such as a file in /dev/shm "
-          "of which every page exists: one after the other, at multiples of 64 bytes that are printed")
-      ->type_name("FILE");
-  AddParsed(command, "--write-offset", ParseWholeNumber, &arguments->write_offset,
-            "with --write-to: the byte where the first one begins, a multiple of 64")
-      ->type_name("BYTES")
-      ->default_str("0");
-}
-
-void CheckAxes(const Question& question, const AxesArguments& arguments) {
-  const auto require = [](bool given, const char* option, bool condition, const char* needs) {
-    if (given && !condition) throw CLI::ValidationError(option, absl::StrCat("requires ", needs));
-  };
-  const SideArguments& sides = arguments.sides;
-  const bool keyed = !sides.keys.empty();
-  if (!arguments.state.empty() && !(sides.segments.empty() && sides.lengths.empty())) {
-    throw CLI::ExcludesError("--state", sides.segments.empty() ? "--lengths" : "--segments");
-  }
-  if (arguments.axis + !sides.segments.empty() + !sides.lengths.empty() + keyed > 1) {
-    throw CLI::ValidationError("--axis, --segments, --lengths, --keys", "exclude each other");
-  }
-  const auto of_two = [&question](const char* option, const std::string& given, std::string_view operand) {
-    const auto taker = std::find_if(question.ops.begin(), question.ops.end(),
-                                    [operand](const std::string& op) { return OtherOperandName(op) == operand; });
-    if (given.empty() && taker != question.ops.end())
-      throw CLI::RequiredError(absl::StrCat("--op ", *taker, ": ", option));
-    if (!given.empty() && taker == question.ops.end()) {
-      const std::vector<std::string> ops = OpNames();
-      const auto first = std::find_if(ops.begin(), ops.end(),
-                                      [operand](const std::string& op) { return OtherOperandName(op) == operand; });
-      throw CLI::ValidationError(option, absl::StrCat("requires an op like ", *first));
-    }
-  };
-  of_two("--y", sides.y, "y");
-  of_two("--weights", sides.weights, "weights");
-  const bool any = arguments.groups == AxesArguments().groups;
-  std::int64_t groups = 0;
-  if (!any && (!absl::SimpleAtoi(arguments.groups, &groups) || groups < 1)) {
-    throw CLI::ValidationError("--groups",
-                               absl::StrCat("got \"", arguments.groups, "\"; allowed: any, or a number from 1 on"));
-  }
-  constexpr char kArrays[] = "--axis, --segments, --lengths, --keys, --where or an op like median";
-  require(arguments.options.keepdims, "--keepdims", arguments.axis, "--axis");
-  require(!any, "--groups", keyed, "--keys");
-  require(arguments.outside != AxesArguments().outside, "--outside", keyed && !any, "--keys and --groups N");
-  require(!arguments.out_keys.empty(), "--out-keys", keyed && any, "--keys and --groups any");
-  require(!arguments.out_keys.empty(), "--out-keys", !arguments.keep, "no --keep");
-  require(arguments.options.empty != PartitionOptions().empty, "--empty", arguments.given(), kArrays);
-  require(arguments.keep, "--keep", arguments.given(), kArrays);
-  require(!arguments.kept.owner.empty(), "--owner", arguments.keep, "--keep");
-  require(arguments.kept.ttl != absl::ZeroDuration(), "--ttl", arguments.keep, "--keep");
-  require(!arguments.out.empty(), "--out", arguments.given(), kArrays);
-  require(!arguments.write_to.empty(), "--write-to", arguments.given(), kArrays);
-  if (arguments.keep && !arguments.out.empty()) throw CLI::ExcludesError("--keep", "--out");
-  require(arguments.write_offset != 0, "--write-offset", !arguments.write_to.empty(), "--write-to");
-  if (!arguments.given()) return;
-  if (!arguments.write_to.empty()) {
-    if (arguments.keep) throw CLI::ExcludesError("--write-to", "--keep");
-    if (!arguments.out.empty()) throw CLI::ExcludesError("--write-to", "--out");
-    if (!arguments.out_keys.empty()) throw CLI::ExcludesError("--write-to", "--out-keys");
-  }
-  if (question.via != "auto" && question.via != "inline" && question.via != Question::kRegion &&
-      !question.in_session()) {
-    throw CLI::ValidationError(
-        "--via",
-        absl::StrCat("got ", question.via, "; allowed: auto, inline, session, ring, region for arrays of results"));
-  }
-  if (arguments.out.empty() && arguments.write_to.empty()) return;
-  const std::size_t inputs = question.sources.empty() ? question.arrays.size() : question.sources.size();
-  if (inputs > 1) {
-    throw CLI::ValidationError(arguments.out.empty() ? "--write-to" : "--out",
-                               absl::StrCat("got ", inputs, " inputs; allowed: 1"));
-  }
-  if (arguments.out.empty()) return;
-  if (question.ops.size() > 1 && !absl::StrContains(arguments.out, kOp)) {
-    throw CLI::ValidationError("--out", absl::StrCat("got \"", arguments.out, "\" for ", question.ops.size(),
-                                                     " ops; allowed: a name with {op} in it"));
-  }
-}
 
 // Whether results would take the place of what is reduced, or of what lies beside it.
 bool ReplacesInput(const Question& question, const AxesArguments& arguments) {
@@ -403,7 +338,16 @@ ExitCode ReduceAxes(const CommonOptions& common, Question question, const AxesAr
     own.options.keys->drop_outside = own.outside == "drop";
   }
   SideFiles sides;
-  if (const ExitCode code = ReadSideFiles(own.sides, input, &sides, &own.options); code != kOk) return code;
+  if (const ExitCode code = ReadSideFiles(own.sides, input, question.sources, &sides, &own.options); code != kOk)
+    return code;
+  const GroupByOptions& by = own.group_by;
+  if (!own.sides.keys.empty() && !sides.encodes_keys() &&
+      (!by.sort || by.bucket.has_value() || by.missing != GroupByOptions().missing)) {
+    return ReportError("--sort, --missing-keys, --bucket",
+                       absl::StrCat("got keys of ", own.sides.keys, "; allowed: columns of text"), kUsage);
+  }
+  input.fields = sides.key_columns;
+  if (!sides.mask_column.empty()) input.fields.push_back(sides.mask_column);
   for (std::size_t i = 0; i < sides.notes.size() && !common.json; ++i)
     std::cerr << "reducectl: " << Printable(sides.notes[i]) << "\n";
   if (own.keep) {
@@ -437,7 +381,7 @@ ExitCode WriteArrays(const AxesArguments& arguments, const std::vector<ResultArr
       if (code != kOk) return code;
     }
   }
-  return arguments.out_keys.empty() ? kOk : WriteNpy(arguments.out_keys, keys.array);
+  return arguments.out_keys.empty() || keys.array.dtype.empty() ? kOk : WriteNpy(arguments.out_keys, keys.array);
 }
 
 Json ArrayJson(const AxesArguments& arguments, const ResultArray& result) {

@@ -10,6 +10,7 @@
 
 #include "client/reducectl/command_line/command_line.h"
 #include "client/reducectl/commands/answers.h"
+#include "client/reducectl/commands/group_by.h"
 #include "client/reducectl/commands/side_files.h"
 #include "client/reducectl/output/render.h"
 #include "reduced/client.h"
@@ -20,6 +21,7 @@ struct AxesArguments {
   PartitionOptions options{};
   bool axis = false;  // --axis
   SideArguments sides{};
+  GroupByOptions group_by{};
   std::string groups = "any";
   std::string outside = "error";
   bool keep = false;
@@ -31,6 +33,9 @@ struct AxesArguments {
   std::int64_t write_offset = 0;
   std::string state{};  // the file for the state; empty: none
 
+  // Whether keys stay what they are, of which only integers can be keys of a server: their groups are given, or others
+  // will see the keys.
+  bool plain_keys() const { return groups != AxesArguments().groups || keep || !write_to.empty() || !state.empty(); }
   // Whether the results are arrays.
   bool given() const { return axis || sides.given() || options.whole; }
 };

@@ -51,7 +51,8 @@ absl::StatusOr<absl::string_view> FormatOf(absl::string_view name, absl::string_
   const auto ends = [&](absl::string_view suffix) { return absl::EndsWithIgnoreCase(name, suffix); };
   const bool table_option = options.header != Header::kAuto || options.delimiter != '\0' ||
                             options.comma != Comma::kDefault || !options.comment.empty();
-  const bool text_option = table_option || !options.columns.empty() || !options.missing_words.empty();
+  const bool text_option = table_option || !options.columns.empty() || !options.missing_words.empty() ||
+                           (!options.fields.empty() && !options.only_fields);
   if (IsNpy(head) || npz) {
     const absl::string_view format = npz ? "npz" : "npy";
     if (!options.dtype.empty() && options.dtype != kVoidDType) {
@@ -270,7 +271,11 @@ absl::StatusOr<std::unique_ptr<InputReader>> InputReader::Open(const std::string
             absl::StrCat("got the name ", *options.part, " in a .", *format,
                          " file; allowed: of an array in a .npz file, of a column of a text"));
       }
-      (*format == "npz" ? chosen.arrays : chosen.columns) = {*options.part};
+      if (*format == "npz") {
+        chosen.arrays = {*options.part};
+      } else if (!options.only_fields) {
+        chosen.columns = {*options.part};
+      }
     }
     if (opened->archive != nullptr && *format != "npz") {
       return absl::InvalidArgumentError(absl::StrCat("format: got ", *format, " for a .npz file; allowed: npz, raw"));
@@ -282,8 +287,8 @@ absl::StatusOr<std::unique_ptr<InputReader>> InputReader::Open(const std::string
     if (*format == "csv" || *format == "jsonl") {
       absl::StatusOr<std::unique_ptr<InputReader>> reader = OpenText(source, *opened, *format == "jsonl", chosen);
       if (reader.ok()) {
-        (*reader)->several_ =
-            chosen.columns.empty() ? chosen.all_columns : chosen.columns.size() > 1 || chosen.columns[0] == "all";
+        (*reader)->several_ = chosen.columns.empty() ? chosen.all_columns && !chosen.only_fields
+                                                     : chosen.columns.size() > 1 || chosen.columns[0] == "all";
       }
       return reader;
     }

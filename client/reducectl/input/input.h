@@ -17,6 +17,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "client/reducectl/input/fields.h"
 #include "client/reducectl/input/memory.h"
 #include "reduced/types.h"
 
@@ -57,6 +58,11 @@ struct InputOptions {
   std::string comment{};                             // text: lines that begin so are skipped; empty: there are none
   std::vector<std::string> missing_words{};          // text: beside those that IsMissing() knows
   Missing missing = Missing::kError;                 // text
+  // Text: columns whose fields are kept as they are, beside those that are read as elements: names and indexes, in any
+  // order. See InputReader::fields().
+  std::vector<std::string> fields{};
+  // There are no elements but in files of other formats: of text, `fields` are the columns, or its only one.
+  bool only_fields = false;
   bool texts = false;  // text: columns without numbers are not left out, and come as Input.words
   std::size_t most_word_bytes = std::size_t{256} << 20;  // of the different texts of all these columns together
   std::vector<std::string> arrays{};                     // npz: names; empty: all
@@ -144,6 +150,9 @@ class InputReader {
   virtual absl::StatusOr<std::optional<Piece>> Next() = 0;
   // The notes of all arrays so far, each once, and what was left out of the source.
   virtual std::vector<std::string> notes() const { return {}; }
+  // The columns of InputOptions.fields, in their order, once the text has been read as a whole, which it is at the
+  // first Next() if each array is one piece. Null: it is no text. Valid as long as this is.
+  virtual std::vector<FieldColumn>* fields() { return nullptr; }
   // Whether several arrays were asked for, so that each needs its name beside its answer.
   bool several() const { return several_; }
 
@@ -164,7 +173,8 @@ inline constexpr std::size_t kNpyHead = (std::size_t{1} << 16) + 12;
 inline constexpr absl::string_view kVoidDType = "bf16";
 absl::StatusOr<Layout> ParseNpyHeader(absl::string_view head, absl::string_view dtype = "");
 bool IsNpy(absl::string_view head);
-// The header of a file, of format 1.0, whose elements follow in C order. `dtype`: one of DTypeNames().
+// The header of a file, of format 1.0, whose elements follow in C order. `dtype`: one of DTypeNames(), or NumPy's name
+// of text in UCS-4 without the byte order, such as U5.
 std::string NpyHeader(const std::string& dtype, const std::vector<std::int64_t>& shape);
 // The same of a whole file.
 absl::StatusOr<Layout> ParseNpy(absl::string_view bytes);

@@ -171,7 +171,9 @@ std::string NpyHeader(const std::string& dtype, const std::vector<std::int64_t>&
   for (const auto& row : kCodes) {
     if (row.dtype == dtype) code = std::string(row.code);
   }
-  const char order = code.back() == '1' ? '|' : '<';
+  const bool text = dtype[0] == 'U';
+  if (text) code = dtype;
+  const char order = code.back() == '1' && !text ? '|' : '<';
   std::string header = absl::StrCat("{'descr': '", std::string(1, order), code, "', 'fortran_order': False, 'shape': (",
                                     absl::StrJoin(shape, ", "), shape.size() == 1 ? "," : "", "), }");
   constexpr std::size_t kAlignment = 64;  // of the elements, as NumPy has it

@@ -137,6 +137,7 @@ absl::Status TextReader::ReadKeys() {
   for (const std::string& wanted : options_.columns) {
     if (wanted != kAll || options_.part.has_value()) json_->IndexOf(wanted);
   }
+  for (const std::string& wanted : options_.fields) json_->IndexOf(wanted);
   const absl::StatusOr<bool> any = rows_->Next();
   if (!any.ok()) return any.status();
   if (!*any) return absl::InvalidArgumentError("got an empty text; allowed: at least one row");
@@ -146,10 +147,12 @@ absl::Status TextReader::ReadKeys() {
 
 absl::StatusOr<bool> TextReader::IsHeader(const std::vector<std::string>& row) const {
   if (options_.header != Header::kAuto) return options_.header == Header::kYes;
-  for (const std::string& wanted : options_.columns) {
-    std::size_t index = 0;
-    if (absl::SimpleAtoi(wanted, &index) && index < row.size()) continue;
-    if (std::find(row.begin(), row.end(), wanted) != row.end()) return true;
+  for (const std::vector<std::string>* const columns : {&options_.columns, &options_.fields}) {
+    for (const std::string& wanted : *columns) {
+      std::size_t index = 0;
+      if (absl::SimpleAtoi(wanted, &index) && index < row.size()) continue;
+      if (std::find(row.begin(), row.end(), wanted) != row.end()) return true;
+    }
   }
   std::vector<absl::string_view> numbers;
   std::string text, doubtful;
@@ -243,7 +246,15 @@ absl::Status TextReader::Select(const std::vector<std::string>& names, bool head
     return absl::InvalidArgumentError(absl::StrCat("line ", width_line_, ": ", what));
   };
   const auto add = [&](std::size_t index) { Add(header ? names[index] : absl::StrCat(index), index); };
-  const std::string most = absl::StrCat("0 to ", count - 1);
+  std::vector<std::string> fields = options_.fields;
+  if (options_.only_fields && fields.empty() && count == 1) fields = {"0"};
+  for (const std::string& each : fields) {
+    const absl::StatusOr<std::size_t> index = IndexOf(each, names, header);
+    if (!index.ok()) return index.status();
+    fields_.emplace_back(header ? names[*index] : absl::StrCat(*index), *index, json_ != nullptr, style_,
+                         options_.missing_words);
+  }
+  if (options_.only_fields && !fields.empty()) return absl::OkStatus();
   std::vector<std::string> wanted = options_.columns;
   if (wanted.empty()) {
     if (count > 1 && !options_.all_columns && !(row_names_ && count == 2)) {
@@ -258,17 +269,28 @@ absl::Status TextReader::Select(const std::vector<std::string>& names, bool head
       for (std::size_t i = row_names_ ? 1 : 0; i < count; ++i) add(i);
       continue;
     }
-    const auto found = header ? std::find(names.begin(), names.end(), each) : names.end();
-    if (found != names.end() && std::find(found + 1, names.end(), each) != names.end()) {
-      return error(absl::StrCat("column: got \"", each, "\", which several columns are called; allowed: ", most));
-    }
-    std::size_t index = static_cast<std::size_t>(found - names.begin());
-    if (found == names.end() && (!absl::SimpleAtoi(each, &index) || index >= count)) {
-      return error(absl::StrCat("column: got \"", each, "\"; allowed: ", NamesText(names), ", or ", most));
-    }
-    add(index);
+    const absl::StatusOr<std::size_t> index = IndexOf(each, names, header);
+    if (!index.ok()) return index.status();
+    add(*index);
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::size_t> TextReader::IndexOf(const std::string& column, const std::vector<std::string>& names,
+                                                bool header) const {
+  const auto error = [&](absl::string_view what) {
+    return absl::InvalidArgumentError(absl::StrCat("line ", width_line_, ": column: got \"", column, "\"", what));
+  };
+  const std::string most = absl::StrCat("0 to ", names.size() - 1);
+  const auto found = header ? std::find(names.begin(), names.end(), column) : names.end();
+  if (found != names.end() && std::find(found + 1, names.end(), column) != names.end()) {
+    return error(absl::StrCat(", which several columns are called; allowed: ", most));
+  }
+  std::size_t index = static_cast<std::size_t>(found - names.begin());
+  if (found == names.end() && (!absl::SimpleAtoi(column, &index) || index >= names.size())) {
+    return error(absl::StrCat("; allowed: ", NamesText(names), ", or ", most));
+  }
+  return index;
 }
 
 // Adds a column for each key that has come for the first time.
@@ -366,6 +388,10 @@ absl::Status TextReader::TakeRow(const std::vector<absl::string_view>& fields, s
       }
     }
   }
+  for (FieldColumn& column : fields_) {
+    const absl::string_view field = fields[column.index()];
+    if (absl::Status status = column.Append(field, words_.Has(Strip(field)), line); !status.ok()) return status;
+  }
   ++taken_;
   return absl::OkStatus();
 }
@@ -391,15 +417,21 @@ absl::StatusOr<bool> TextReader::Read(std::size_t rows) {
     notes_.push_back(
         absl::StrCat("line ", width_line_, " (", NamesText(head_), ") is taken as the header, and no row follows it"));
   }
-  for (Column& column : columns_) {
-    if (json_ != nullptr && !json_->Seen(column.index)) {
-      std::vector<std::string> names;
-      for (std::size_t i = 0; i < json_->names().size(); ++i) {
-        if (json_->Seen(i)) names.push_back(json_->names()[i]);
-      }
-      return absl::InvalidArgumentError(absl::StrCat("column: got \"", column.name, "\"; allowed: ", NamesText(names)));
+  const auto seen = [&](const std::string& name, std::size_t index) {
+    if (json_ == nullptr || json_->Seen(index)) return absl::OkStatus();
+    std::vector<std::string> names;
+    for (std::size_t i = 0; i < json_->names().size(); ++i) {
+      if (json_->Seen(i)) names.push_back(json_->names()[i]);
     }
+    return absl::InvalidArgumentError(absl::StrCat("column: got \"", name, "\"; allowed: ", NamesText(names)));
+  };
+  for (Column& column : columns_) {
+    if (absl::Status status = seen(column.name, column.index); !status.ok()) return status;
     if (column.text) EndText(column);
+  }
+  for (FieldColumn& column : fields_) {
+    if (absl::Status status = seen(column.name(), column.index()); !status.ok()) return status;
+    column.End();
   }
   // What is behind the last delimiter of each row, if that has none behind it.
   Column* const last = columns_.empty() ? nullptr : &columns_.back();
@@ -410,7 +442,7 @@ absl::StatusOr<bool> TextReader::Read(std::size_t rows) {
     notes_.push_back("the delimiter at the end of each row is ignored");
   }
   const auto left_out = [](const Column& column) { return column.text && column.status.ok(); };
-  if (!options_.texts && std::all_of(columns_.begin(), columns_.end(), left_out)) {
+  if (!options_.texts && !columns_.empty() && std::all_of(columns_.begin(), columns_.end(), left_out)) {
     return absl::InvalidArgumentError("no column has numbers");
   }
   return false;

@@ -63,6 +63,8 @@ class TextReader {
   // Reads up to `rows` more rows. Returns false at the end of the text. An error is about the text as a whole.
   absl::StatusOr<bool> Read(std::size_t rows);
   std::vector<Column>& columns() { return columns_; }
+  // Those whose fields are kept, after the end of the text.
+  std::vector<FieldColumn>& fields() { return fields_; }
   // Of a column of text.
   Words WordsOf(const Column& column) const;
   // Of the row that was read last.
@@ -83,6 +85,8 @@ class TextReader {
   std::string OneNumber(const std::vector<std::string>& fields) const;
   absl::Status FitHeader(std::vector<std::string>* names);
   absl::Status Select(const std::vector<std::string>& names, bool header);
+  absl::StatusOr<std::size_t> IndexOf(const std::string& column, const std::vector<std::string>& names,
+                                      bool header) const;
   void Add(std::string name, std::size_t index);
   void AddKeys();
   absl::Status TakeRow(const std::vector<absl::string_view>& fields, std::int64_t line);
@@ -110,6 +114,7 @@ class TextReader {
   bool blank_end_ = true;          // the last field of each of them is blank
   int blocks_ = 0;                 // of rows before those that are read
   std::vector<Column> columns_;
+  std::vector<FieldColumn> fields_;
   std::size_t word_bytes_ = 0;  // of all columns
   std::vector<std::string> notes_;
 };

@@ -32,8 +32,9 @@ class TextColumns final : public InputReader {
     std::unique_ptr<TextColumns> columns(new TextColumns(*std::move(text), std::move(reopen), options, json));
     const std::size_t wanted = columns->text_->columns().size();
     // The columns of JSON are known at its end only.
-    columns->rows_ = options.one_piece || json ? std::numeric_limits<std::size_t>::max()
-                                               : std::clamp<std::size_t>(kPieceElements / wanted, 1, kPieceRows);
+    columns->rows_ = options.one_piece || json
+                         ? std::numeric_limits<std::size_t>::max()
+                         : std::clamp<std::size_t>(kPieceElements / std::max<std::size_t>(wanted, 1), 1, kPieceRows);
     return columns;
   }
 
@@ -42,6 +43,7 @@ class TextColumns final : public InputReader {
       if (next_ == text_->columns().size() || !begun_) {
         if (!more_) return std::nullopt;
         if (const absl::Status status = ReadBlock(); !status.ok()) return status;
+        if (text_->columns().empty()) return std::nullopt;  // only fields
       }
       const std::size_t position = next_++;
       TextReader::Column& column = text_->columns()[position];
@@ -61,6 +63,8 @@ class TextColumns final : public InputReader {
       return PieceOf(column, position);
     }
   }
+
+  std::vector<FieldColumn>* fields() override { return &text_->fields(); }
 
   std::vector<std::string> notes() const override {
     if (more_) return {};  // there may be other ones

@@ -150,16 +150,21 @@ std::string FormatTable(std::vector<std::vector<std::string>> rows, std::size_t 
   for (auto& row : rows) {
     for (std::string& cell : row) cell = Printable(cell);
   }
+  // The characters of UTF-8: bytes but those that go on with one.
+  const auto width = [](const std::string& cell) {
+    return static_cast<std::size_t>(
+        std::count_if(cell.begin(), cell.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; }));
+  };
   std::vector<std::size_t> widths;
   for (const auto& row : rows) {
     widths.resize(std::max(widths.size(), row.size()));
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width(row[i]));
   }
   std::string table;
   for (const auto& row : rows) {
     std::string line;
     for (std::size_t i = 0; i < row.size(); ++i) {
-      const std::string padding(widths[i] - row[i].size(), ' ');
+      const std::string padding(widths[i] - width(row[i]), ' ');
       absl::StrAppend(&line, i < right_from ? "" : padding, row[i], i < right_from ? padding : "", "  ");
     }
     absl::StrAppend(&table, absl::StripTrailingAsciiWhitespace(line), "\n");

@@ -107,9 +107,9 @@ struct TextColumn {
       offsets.push_back(static_cast<Offset>(data.size()));
     }
   }
-  KeyColumn ByBytes() const { return KeyColumn::Utf8(std::span(offsets), data, {.data = valid.data()}); }
+  KeyColumn ByBytes() const { return KeyColumn::Utf8(offsets, data, {.data = valid.data()}); }
   KeyColumn ByBits() const {
-    return KeyColumn::Utf8(std::span(offsets), data, {.data = valid_bits.data(), .bits = true, .first_bit = 3});
+    return KeyColumn::Utf8(offsets, data, {.data = valid_bits.data(), .bits = true, .first_bit = 3});
   }
 };
 
@@ -374,10 +374,10 @@ TEST(GroupKeysTest, WhatIsRefused) {
             "keys[0]: got shape [2, 1]; allowed: one dimension");
   EXPECT_THAT(error({KeyColumn::Numbers(ArrayView::Of(two, {{4}}))}), HasSubstr("keys[0]: got 4 elements"));
   EXPECT_EQ(error({KeyColumn::Bytes("", 1, -1)}), "keys[0]: got 1 rows of width -1; allowed: 0 or more");
-  EXPECT_THAT(error({KeyColumn::Utf8(std::span(descending), "abc")}), HasSubstr("descend"));
-  EXPECT_THAT(error({KeyColumn::Utf8(std::span(too_long), "abc")}), HasSubstr("the 3 bytes of the data"));
-  EXPECT_THAT(error({KeyColumn::Utf8(std::span(negative), "abc")}), HasSubstr("got offsets from -1 to 2"));
-  EXPECT_EQ(error({KeyColumn::Utf8(std::span(none), "abc")}), "keys[0]: got no offsets; allowed: rows + 1");
+  EXPECT_THAT(error({KeyColumn::Utf8(descending, "abc")}), HasSubstr("descend"));
+  EXPECT_THAT(error({KeyColumn::Utf8(too_long, "abc")}), HasSubstr("the 3 bytes of the data"));
+  EXPECT_THAT(error({KeyColumn::Utf8(negative, "abc")}), HasSubstr("got offsets from -1 to 2"));
+  EXPECT_EQ(error({KeyColumn::Utf8(none, "abc")}), "keys[0]: got no offsets; allowed: rows + 1");
 }
 
 }  // namespace
