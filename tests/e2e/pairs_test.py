@@ -202,6 +202,23 @@ class PairsTest(harness.ServedTest):
         run = self.run_reducectl("corr", self.folder / "a.npz")
         self.assertRegex(run.stdout.decode(), r"^\S+: corr, 50 rows, ran on cpu\n +p +q\n  p +1\.0 +\S+\n  q +\S+ +1\.0\n$")
 
+    def test_columns_of_several_dtypes(self):
+        flags = self.random.random(60) < 0.5
+        columns = {"f": self.random.normal(size=60).astype("f4"), "d": self.random.normal(size=60), "i": self.random.integers(-9, 9, 60),
+                   "u": self.random.integers(0, 9, 60).astype("u1"), "b": flags}
+        np.savez(self.folder / "c.npz", **columns)
+        table = np.stack([column.astype("f8") for column in columns.values()])
+        for place in ((), LOCAL):
+            (got,) = self.answers("corr", self.folder / "c.npz", *place)
+            self.assertEqual(got["columns"], list(columns))
+            np.testing.assert_allclose(got["results"]["corr"], np.corrcoef(table), rtol=1e-12)
+        dot = self.values(self.save(columns["d"], "d.npy"), "--op", "dot", "--y", self.save(flags, "b.npy"))["dot"]
+        self.assertEqual(dot, float(sum(map(Fraction, columns["d"][flags].tolist()))))
+        np.savez(self.folder / "i.npz", a=np.array([2**53 + 1, 0, 5]), b=np.array([1, 2, 4], "i2"))
+        self.check_failure(DATA, ["got 9007199254740993"], "corr", self.folder / "i.npz")
+        many = self.save(self.random.normal(size=(5, 65)), "many.npy")
+        self.check_failure(DATA, ["columns: got 65; allowed: 2 to 64"], "corr", many)
+
     def test_corr_of_missing_and_constant_columns(self):
         path = self.write("m.csv", "a,b,c\n1,2,7\n2,,7\n3,5,7\n4,9,7\n")
         run = self.run_reducectl("corr", path)
