@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "client/python/src/memory.h"
 
 namespace reduced::python {
@@ -85,6 +86,11 @@ absl::StatusOr<client::ArrayReply> ReduceBeside(client::Client& client, const Pa
     for (const Partition::CudaSide& side : partition.cuda) side.array.Forget(client);
     for (const std::shared_ptr<Memory>& memory : memories) memory->Forget(client);
   }
+}
+
+// Whether a session refuses a request before it sends it, since it has no room in a message.
+bool IsTooLarge(const absl::Status& status) {
+  return absl::IsResourceExhausted(status) && absl::StrContains(status.message(), "the request is larger than");
 }
 
 }  // namespace
@@ -306,7 +312,8 @@ absl::StatusOr<client::Reply> RemoteSession::Reduce(const client::ArrayView& arr
                                                     const client::ReduceOptions& options) {
   const absl::StatusOr<Open> open = Use();
   if (!open.ok()) return open.status();
-  return open->session->Reduce(array, ops, options);
+  absl::StatusOr<client::Reply> reply = open->session->Reduce(array, ops, options);
+  return IsTooLarge(reply.status()) ? open->client->Reduce(array, ops, options) : std::move(reply);
 }
 
 absl::StatusOr<client::Reply> RemoteSession::Reduce(const client::RemoteArray& array, const Ops& ops,
@@ -333,7 +340,8 @@ absl::StatusOr<client::ArrayReply> RemoteSession::ReduceBesideArrays(const Array
   const absl::StatusOr<Open> open = Use();
   if (!open.ok()) return open.status();
   return ReduceBeside(*open->client, partition, [&](const client::PartitionOptions& readable) {
-    return open->session->ReduceArray(array, ops, readable, options);
+    absl::StatusOr<client::ArrayReply> reply = open->session->ReduceArray(array, ops, readable, options);
+    return IsTooLarge(reply.status()) ? open->client->ReduceArray(array, ops, readable, options) : std::move(reply);
   });
 }
 

@@ -60,7 +60,8 @@ class Reducer {
   virtual void Close() = 0;
 };
 
-// A session of a Remote.
+// A session of a Remote. An array, with those beside it, that is larger than a message goes to the server by calls of
+// the client: streamed, or stored for the time of the request.
 class RemoteSession final : public Reducer {
  public:
   // `client`: it is the session's, and shares memory of GPUs for it.
