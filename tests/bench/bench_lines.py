@@ -73,6 +73,19 @@ def lines(elements):
         yield f"{groups} keys", "numpy.bincount", lambda keys=keys, groups=groups: C.sum(x, keys=keys, groups=groups), lambda keys=keys: np.bincount(keys, x)
         yield (f"{groups} keys, found", "pandas", lambda keys=keys: C.sum(x, keys=keys),
                lambda keys=keys: pd.Series(x).groupby(keys).sum())
+    series = pd.Series(x)
+    for groups in (1_000, 500_000):
+        names = np.array([f"name {number}" for number in range(groups)])[RANDOM.integers(0, groups, elements)]
+        text, table_of_polars = pd.Series(names), pl.DataFrame({"k": names.tolist(), "v": x})
+        yield f"{groups} strings", "pandas", lambda text=text: C.sum(series, keys=text), lambda text=text: series.groupby(text).sum()
+        yield (f"{groups} strings, polars", "polars", lambda table=table_of_polars: C.sum(table["v"], keys=table["k"]),
+               lambda table=table_of_polars: table.group_by("k").agg(pl.col("v").sum()).sort("k"))
+        category = text.astype("category")
+        yield (f"{groups} categories", "pandas", lambda category=category: C.sum(series, keys=category),
+               lambda category=category: series.groupby(category, observed=True).sum())
+    seconds = pd.Series(np.datetime64("2020-01-01", "s") + RANDOM.integers(0, 3 * 365 * 86400, elements))
+    yield ("by month", "pandas", lambda: C.mean(series, keys=seconds, bucket="month"),
+           lambda: series.groupby(seconds.dt.to_period("M")).mean())
     keys = np.sort(RANDOM.integers(0, 1000, elements))
     yield "sorted keys", "pandas", lambda: C.sum(x, keys=keys), lambda: pd.Series(x).groupby(keys).sum()
     few = x[:128].copy()

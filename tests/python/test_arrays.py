@@ -118,7 +118,7 @@ def test_what_is_refused(client):
 
     for given, message in [
         (np.zeros(2, complex), "dtype: got complex128; allowed: bool, int8"), (np.array(["a"]), "dtype: got <U1"),
-        (np.array([object()]), "dtype: got object"), ([1, None], "dtype: got object"), (np.zeros(2, "M8[s]"), "dtype: got datetime64"),
+        (np.array([object()]), "dtype: got object"), ([1, None], "dtype: got object"), (np.zeros(2, "M8[s]"), "op sum: got datetime64"),
         (np.zeros(2, np.longdouble), "dtype: got "), (np.zeros(2, [("a", "i4")]), "dtype: got "),
         (OnDevice(13), "array: got CUDA's managed memory"),
         (OnDevice(10), "array: got memory of a ROCm device"), (OnDevice(99), "another device"),
@@ -181,7 +181,7 @@ def test_arrow_arrays(client):
     assert shares(pa.array([1, 2, 3])[1:])
     for bad, what in ((pa.array([[1]]), "a ListArray of list<item: int64>"), (pa.array(["a"]), "a StringArray of string"),
                       (pa.chunked_array([["a"]]), "a ChunkedArray of string"),
-                      (pa.array([1], pa.timestamp("s")), r"a TimestampArray of timestamp\[s\]"),
+                      (pa.array([1], pa.time32("s")), r"a Time32Array of time32\[s\]"),
                       (pa.array([1]).dictionary_encode(), "a DictionaryArray of dictionary<.*>")):
         for options in ({}, {"state": True}):
             with pytest.raises(TypeError, match=f"^array: got {what}; allowed: bool, int8, "):

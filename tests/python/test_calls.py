@@ -224,9 +224,37 @@ def test_forks(remote, local, server):
     resident.close()
 
 
+def test_sessions_take_arrays_of_any_size(remote):
+    """Larger than a message, which is 64 MiB: streamed, or stored for the time of a request, with what is beside them."""
+    array = np.arange(9_000_000, dtype="f8")
+    mask, keys = array % 3 == 0, (array % 7).astype("i8")
+    for via in ("ring", "session"):
+        with remote.session(via=via) as session:
+            assert session.sum(array) == array.sum() and session.sum(array, where=mask) == array.sum(where=mask)
+            assert np.array_equal(session.sum(array.reshape(3000, 3000), axis=0, where=mask.reshape(3000, 3000)), array.reshape(3000, 3000).sum(axis=0, where=mask.reshape(3000, 3000)))
+            assert np.array_equal(session.sum(array, keys=keys), np.bincount(keys, array)) and session.sum(array[:9], keys=keys[:9]).tolist() == [7, 9, 2, 3, 4, 5, 6]
+            assert session.median(array) == 4499999.5 and session.dot(array[:10], array[:10]) == 285
+
+
 def total(server, numbers):
     with reduced.connect(server) as client:
         return client.sum(numbers)
+
+
+def test_asyncio_has_sessions(server):
+    async def main():
+        async with reduced.aio.connect(server.unix) as client:
+            for via in ("ring", "session"):
+                async with await client.session(via=via) as session:
+                    assert session.via == via and (await asyncio.gather(*(session.sum([1, each]) for each in range(9)))) == list(range(1, 10))
+                    result = await session.reduce(np.array([1.0, 2.0, 4.0]), "sum,max", keys=["a", "b", "a"])
+                    assert result.group_keys.tolist() == ["a", "b"] and result.sum.tolist() == [5, 2]
+                    assert await session.median([1, 2, 9]) == 2 and (await session.describe([1, 2])).max == 2
+                with pytest.raises(reduced.FailedPreconditionError):
+                    await session.sum([1])
+            assert await client.sum([1, 2]) == 3
+
+    asyncio.run(main())
 
 
 def test_processes_that_are_spawned(server):

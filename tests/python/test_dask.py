@@ -356,7 +356,7 @@ def test_columns_that_are_refused(local):
     column = frames.from_pandas(pandas.DataFrame({"x": pandas.Series([1, None, 3, 2**53 + 1], dtype="Int64")}), npartitions=2)["x"]
     assert dict(reduced.dask.reduce(column, "sum,count,argmax,max").compute()) == {
         "sum": 2**53 + 5, "count": 3, "argmax": 3, "max": 2**53 + 1}
-    for given, message in ((pandas.Series(["a", "b"]), "dtype: got "), (pandas.Series([1, 2], dtype="M8[ns]"), "dtype: got datetime64")):
+    for given, message in ((pandas.Series(["a", "b"]), "dtype: got "), (pandas.Series([1, 2], dtype="M8[ns]"), "op sum: got datetime64")):
         with pytest.raises(TypeError, match=message):
             local.reduce(given, "sum", state=True)
         with pytest.raises(TypeError, match=message):

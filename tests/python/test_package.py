@@ -2,6 +2,7 @@
 
 import doctest
 import importlib
+import inspect
 import json
 import os
 import pathlib
@@ -12,7 +13,9 @@ import zipfile
 
 import pytest
 import reduced
-from reduced import _client
+import reduced.aio
+import reduced.dask
+from reduced import _ops
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEADLINE_S = 240
@@ -40,6 +43,16 @@ state: reduced.State | None = result.state
 engine: str = result.ran_on.engine
 client.sum([1.0], wrong=1)  # type: ignore[call-arg]
 client.sum([1.0], ddof="x")  # type: ignore[arg-type]
+client.sum([1.0], nan="skip")  # type: ignore[arg-type]
+client.sum(np.ones((2, 2)), 0, nan="omit", empty="fill")
+client.reduce(np.ones(3), "sum, mean", axis="time", missing="keep")  # type: ignore[arg-type]
+client.median(np.ones(3), 0, method="cubic")  # type: ignore[arg-type]
+
+
+async def main() -> None:
+    async with reduced.aio.connect("local:") as awaited, await awaited.session(via="auto") as session:
+        found: reduced.Result = await session.reduce(np.ones(3), "sum", keys=["a", "b", "a"], sort=False)
+        print(found.sum, session.via)
 """)
     checked = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--cache-dir", tmp_path / "cache", "-p", "reduced"],
                              capture_output=True, text=True, timeout=DEADLINE_S, env=os.environ | {"MYPYPATH": os.environ["PYTHONPATH"]})
@@ -57,7 +70,7 @@ def test_stubs_are_those_of_the_module():
     assert names == {name for name in dir(reduced._core) if not name.startswith("__")}
 
 
-@pytest.mark.parametrize("module", ["", "aio", "dask", "testing", "torch", "_client", "_ops", "_result", "_state"])
+@pytest.mark.parametrize("module", ["", "aio", "dask", "pandas", "testing", "torch", "xarray", "_client", "_ops", "_result", "_state"])
 def test_examples(module):
     name = f"reduced.{module}" if module else "reduced"
     if not (site() / f"{module or '__init__'}.py").exists():
@@ -66,18 +79,32 @@ def test_examples(module):
     assert tried > 0 and failed == 0
 
 
-def test_examples_of_the_readme():
-    failed, tried = doctest.testfile(str(ROOT / "client/python/README.md"), module_relative=False)
+@pytest.mark.parametrize("page", ["README.md", "GROUPBY.md"])
+def test_examples_of_the_pages(page):
+    failed, tried = doctest.testfile(str(ROOT / "client/python" / page), module_relative=False)
     assert tried > 10 and failed == 0
+
+
+def test_options_are_parameters():
+    """For completion and help: every option with its default, in the place where the method has it."""
+    for owner, method in ((reduced.Client, "sum"), (reduced.Client, "reduce"), (reduced.Session, "median"), (reduced.aio.Client, "quantile"), (reduced.aio.Session, "describe"),
+                          (reduced.dask, "reduce")):
+        parameters = inspect.signature(getattr(owner, method)).parameters
+        left_out = {"y", "weights"} if method == "dot" else set()
+        assert set(reduced.Options.__annotations__) - left_out <= set(parameters), method
+        assert all(each.kind is not each.VAR_KEYWORD for each in parameters.values())
+        assert parameters["nan"].default == "propagate" and parameters["keys"].default is None
+    assert list(inspect.signature(reduced.Client.sum).parameters)[:3] == ["self", "array", "axis"]
+    assert "y" in inspect.signature(reduced.Client.dot).parameters
 
 
 def test_every_option_is_documented():
     readme = (ROOT / "client/python/README.md").read_text(encoding="utf-8")
     for name, kind in reduced.Options.__annotations__.items():
         line = re.search(rf"^ +{name}: (.+?) = (.+?)\. \S", reduced.Options.__doc__, re.MULTILINE)
-        assert line and line[1] in (kind.__forward_arg__, "array"), name
+        assert line and line[1] in (kind.__forward_arg__, "array", "str", "int | str | Sequence[int] | Sequence[str] | None"), name
         assert f"`{name}`" in readme, name
-    for name, default in _client._DEFAULTS.items():
+    for name, default in _ops.DEFAULTS.items():
         assert f" {name}: " in reduced.Options.__doc__ and f'= {json.dumps(default) if isinstance(default, str) else default}. ' in reduced.Options.__doc__
 
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from reduced import _core
 from reduced._containers import a_or_an, on_host, read, refused, refused_objects, without_gradient
-from reduced._copies import PIECE, contiguous
+from reduced._copies import PIECE, both, contiguous
 from reduced._cuda import CudaElements, cuda_elements, layout_of
 
 _NUMPY: dict[str, type[np.generic]] = {
@@ -105,6 +105,25 @@ def with_mask(array: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]] | No
     """The elements of an array that lacks some, and where it has them. None: it lacks none."""
     values, there = read(array)
     return None if there is None else (values, there)
+
+
+def mask_of(where: Any, shape: tuple[int, ...]) -> npt.NDArray[np.bool_]:
+    """What `where` says of each element of an array of that shape. A missing value is not True, as in SQL and pandas."""
+    try:
+        values, there = read(where)
+        mask = np.asarray(values)
+        if mask.dtype == object:
+            raise refused_objects(mask)
+    except TypeError as error:
+        raise TypeError(f"where: {str(error).removeprefix('array: ')}") from None
+    if mask.dtype != np.bool_:
+        raise TypeError(f"where: got {mask.dtype}; allowed: bool")
+    if there is not None:
+        mask = both(mask, there)
+    try:
+        return np.broadcast_to(mask, shape)
+    except ValueError:
+        raise ValueError(f"where: got shape {mask.shape}; allowed: a shape that broadcasts to {shape}") from None
 
 
 _DEVICES = {2: "memory of a CUDA device", 7: "memory of a Vulkan device", 8: "memory of a Metal device", 10: "memory of a ROCm device",

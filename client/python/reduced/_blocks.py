@@ -16,13 +16,13 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from reduced import _client, _core
-from reduced._arrays import Elements, dtype_name, with_mask
+from reduced._arrays import Elements, dtype_name, mask_of, with_mask
 from reduced._errors import Error
 from reduced._ops import OPERANDS, Options, check_options
 from reduced._pairs import fitted
@@ -152,7 +152,7 @@ def check(asked: Question, dtype: Any, options: Options) -> None:
         sample["where"] = np.ones((1,) * ndim, _dtype_of(options["where"], np.dtype(np.bool_)))
     if _client.of_distribution(asked.names) is not None and sample.get("empty") in (None, "error"):
         sample["empty"] = "fill"  # topk of more than one element
-    _here().reduce(np.ones((1,) * ndim, dtype), asked.names, **sample)
+    _here()._reduce_plain(np.ones((1,) * ndim, dtype), asked.names, cast(Options, sample), None)
 
 
 def _dtype_of(side: Any, otherwise: np.dtype[Any]) -> np.dtype[Any]:
@@ -203,7 +203,7 @@ def part(block: Any, asked: Question, server: str, alone: bool = False, starts: 
     options: Any = {**asked.options, **sides}
     if alone:
         with _named(asked, starts):
-            return _arrays(client.reduce(block, asked.names, **options), asked, starts)
+            return _arrays(client._reduce_plain(block, asked.names, options, None), asked, starts)
     values, there = (block, None) if type(block) is np.ndarray or isinstance(block, Elements) else with_mask(block) or (block, None)
     if not sides.keys().isdisjoint(_OTHERS):
         values, there, options = fitted(values, there, asked.names, options, gpu=False)
@@ -215,8 +215,8 @@ def part(block: Any, asked: Question, server: str, alone: bool = False, starts: 
         raise TypeError("array: got missing elements in a chunk; allowed: in an array whose _meta says that it may lack some")
     where = options.get("where")
     counted = {name: value for name, value in options.items() if name not in _OTHERS}
-    groups = getattr(client.reduce(values, "count", **counted), "group_keys", None) if asked.keyed else None
-    options["where"] = there if where is None else there & _client._mask(where, shape)
+    groups = getattr(client._reduce_plain(values, ("count",), cast(Options, counted), None), "group_keys", None) if asked.keyed else None
+    options["where"] = there if where is None else there & mask_of(where, shape)
     state = client._state(values, asked.names, options)
     return state if groups is None else Grouped(state, groups)
 
@@ -271,7 +271,7 @@ def results(whole: Part | Round, asked: Question, nothing: Any, starts: Sequence
     with _named(asked, starts):
         if isinstance(whole, Nothing):
             array = nothing if len(whole.shape) == 1 else np.empty(whole.shape, nothing.dtype)
-            found = _here().reduce(array, asked.names, **asked.elsewhere(array.shape))
+            found = _here()._reduce_plain(array, asked.names, cast(Options, asked.elsewhere(array.shape)), None)
         else:
             found = (whole.state if isinstance(whole, Grouped) else whole).results
     arrays = _arrays(found, asked, starts)
@@ -349,7 +349,7 @@ def _with_groups(found: ArrayResults, groups: npt.NDArray[Any], asked: Question,
     one: Any = {**asked.elsewhere(array.shape), "keys": np.empty(0, groups.dtype), "groups": 1}
     first = int(np.flatnonzero(~np.isin(groups, found.group_keys))[0])
     with _named(asked, (), first):
-        none = _here().reduce(array, list(found), **one)
+        none = _here()._reduce_plain(array, list(found), one, None)
     more.errors = {**found.errors} | {op: _moved(error, asked, (), first) for op, error in none.errors.items()}
     for op, (name, of_found) in found._results.items():
         if op in none.errors:

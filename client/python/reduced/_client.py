@@ -16,14 +16,14 @@ from typing import Any, Self, Unpack
 import numpy as np
 import numpy.typing as npt
 
-from reduced import _core
-from reduced._arrays import Elements, dtype_name, elements, located, numpy_dtype, on_gpu, strided
-from reduced._containers import read, refused_objects
+from reduced import _core, _labels, _layouts, _times
+from reduced._arrays import Elements, dtype_name, elements, located, mask_of, numpy_dtype, on_gpu, strided
+from reduced._containers import read
 from reduced._copies import both, contiguous, copied
 from reduced._cuda import CudaElements, forget_all
 from reduced._distribution import Plan
 from reduced._errors import Error, InvalidArgumentError, ResourceExhaustedError, UnimplementedError
-from reduced._ops import OPTIONS, Ops, Options, check, check_options
+from reduced._ops import DEFAULTS, OPTIONS, Ops, Options, check, check_options, named
 from reduced._pairs import dtype_of, fitted, placed
 from reduced._result import ArrayResult, Result
 from reduced._state import State
@@ -45,16 +45,13 @@ _QUARTILES = "quantile(0.25,0.5,0.75)"
 _DESCRIBED = ("count", "missing", "mean", "std", "min", "25%", "50%", "75%", "max", "argmin", "argmax", "sum", "nan_count")
 
 
-# The options of every reduction; the others are those of arrays of results.
-_DEFAULTS: Options = {"engine": "auto", "device": "", "pipeline": "", "precision": "", "nan": "propagate", "overflow": "error", "ddof": 0,
-                      "block_size": 0, "via": "auto", "timeout": None, "state": False, "results": True}
-_PARTITION = OPTIONS.keys() - _DEFAULTS.keys()
+_PARTITION = OPTIONS.keys() - DEFAULTS.keys()
 
 
 @functools.lru_cache(maxsize=256, typed=True)
 def _options(**options: Unpack[Options]) -> _core.Options:
     check_options(options)
-    given: dict[str, Any] = {**_DEFAULTS, **options}
+    given: dict[str, Any] = {**DEFAULTS, **options}
     return _core.options(**{name: value.item() if isinstance(value, np.generic) else value for name, value in given.items()})
 
 
@@ -143,25 +140,6 @@ def _side(name: str, array: Any, held: list[Any] | None) -> tuple[Any, str, tupl
     return given.buffer, given.dtype, given.shape
 
 
-def _mask(where: Any, shape: tuple[int, ...]) -> npt.NDArray[np.bool_]:
-    """What `where` says of each element of an array of that shape. A missing value is not True, as in SQL and pandas."""
-    try:
-        values, there = read(where)
-        mask = np.asarray(values)
-        if mask.dtype == object:
-            raise refused_objects(mask)
-    except TypeError as error:
-        raise TypeError(f"where: {str(error).removeprefix('array: ')}") from None
-    if mask.dtype != np.bool_:
-        raise TypeError(f"where: got {mask.dtype}; allowed: bool")
-    if there is not None:
-        mask = both(mask, there)
-    try:
-        return np.broadcast_to(mask, shape)
-    except ValueError:
-        raise ValueError(f"where: got shape {mask.shape}; allowed: a shape that broadcasts to {shape}") from None
-
-
 def _partition(shape: tuple[int, ...], given: dict[str, Any], held: list[Any] | None) -> _core.Partition:
     """What `axis` and the other options ask of an array of that shape. `held`: as of _side; None, too, in this
     process, where nothing is kept on a server.
@@ -196,7 +174,7 @@ def _partition(shape: tuple[int, ...], given: dict[str, Any], held: list[Any] | 
     if isinstance(where, (ResidentArray, Elements, CudaElements)) or on_gpu(where):
         partition.where(*_side("where", where, held))
     elif where is not None:
-        partition.where(contiguous(_mask(where, shape), np.dtype(np.bool_)), "bool", shape)
+        partition.where(contiguous(mask_of(where, shape), np.dtype(np.bool_)), "bool", shape)
     for role in _OTHERS:
         if given.get(role) is not None:
             partition.other(*_side(role, given[role], held), role == "weights")
@@ -220,9 +198,11 @@ class _Reducer(Ops):
         self._core = core
         self._timeout = timeout
         self._opener: _Reducer = self  # of a session the client
+        self._server: str | None = LOCAL  # where blocks of an array reach what this reaches; None: they do not
         self._reads_gpus = not isinstance(core, _core.Local)
         _open.add(self)
 
+    @named
     def reduce(self, array: Any, ops: str | Sequence[str], **options: Unpack[Options]) -> Result:
         """Reduces an array by one or more ops, in one read, or a few for quantiles and the like. With `axis`, `where`, `segments`, `lengths` or `keys` the
         results are ndarrays: see `ArrayResult`.
@@ -245,6 +225,7 @@ class _Reducer(Ops):
         """
         return self._reduce(array, names_of(ops), options, None)
 
+    @named
     def describe(self, array: Any, **options: Unpack[Options]) -> Result:
         """count, missing, mean, std (ddof 1), min, 25%, 50%, 75% and max, as pandas has them, then argmin, argmax and sum, without NaNs.
 
@@ -265,11 +246,19 @@ class _Reducer(Ops):
         self.close()
 
     def _reduce(self, array: Any, names: Sequence[str], options: Options, interrupt: _core.Interrupt | None) -> Result:
+        if not _labels.concern(array, options):
+            return self._reduce_plain(array, names, options, interrupt)
+        return _labels.reduce(functools.partial(self._reduce_plain, interrupt=interrupt), array, names, options, self._server)
+
+    def _reduce_plain(self, array: Any, names: Sequence[str], options: Options, interrupt: _core.Interrupt | None) -> Result:
+        """Without labels."""
         there = None
         if type(array) is not np.ndarray and not isinstance(array, ResidentArray | Elements | CudaElements):
             array, there = read(array)
         if options.get("y") is not None or options.get("weights") is not None:
             array, there, options = fitted(array, there, names, options, gpu=self._reads_gpus)
+        if isinstance(array, np.ndarray) and array.dtype.kind in "mM":
+            return _times.reduce(functools.partial(self._answer, interrupt=interrupt), array, there, names, options)
         return self._answer(array, there, names, options, interrupt)
 
     def _answer(self, array: Any, there: npt.NDArray[np.bool_] | None, names: Sequence[str], options: Options,
@@ -281,7 +270,7 @@ class _Reducer(Ops):
             raise TypeError("array: got missing elements with state; allowed: without (see fill_null, drop_null, fillna, dropna, filled, "
                             "compressed), or with where")
         where, keys = options.get("where"), options.get("keys")
-        present: Options = {**options, "where": there if where is None else both(_mask(where, there.shape), there)}
+        present: Options = {**options, "where": there if where is None else both(mask_of(where, there.shape), there)}
         if keys is None or options.get("groups") is not None:
             return self._ask(array, names, present, interrupt)
         # A key whose elements are all missing is a group of none, as in SQL and pandas. The server leaves its key out.
@@ -314,6 +303,16 @@ class _Reducer(Ops):
             whole: Any = dict(options)
             partition = {name: whole.pop(name) for name in _PARTITION if name in whole}
             if any(partition.get(name) is not None for name in ("axis", "where", *_GROUPED)) or partition.get("keepdims"):
+                lying = None if options.get("state") else _layouts.lying(array, names, partition, _POSITIONS)
+                if lying is not None:
+                    try:
+                        result = self._reduce_array(lying.array, names, {**partition, "axis": lying.axis, "where": lying.where}, whole, interrupt)
+                        if lying.in_order or not result.errors:
+                            return lying.restored(result)
+                    except Error as error:
+                        if lying.in_order or "output [" not in str(error):
+                            raise
+                    # An error names an output of the array itself.
                 return self._reduce_array(array, names, partition, whole, interrupt)
             if of_distribution(names) is not None:
                 return self._reduce_whole(array, names, partition, whole, interrupt)
@@ -428,10 +427,18 @@ class _Reducer(Ops):
         return self._opener._core.default_owner if isinstance(self._opener._core, _core.Remote) else ""
 
     def _describe(self, array: Any, options: Options, interrupt: _core.Interrupt | None) -> Result:
+        if not _labels.concern(array, options):
+            return self._describe_plain(array, options, interrupt)
+        return _labels.reduce(lambda plain, _, given: self._describe_plain(plain, given, interrupt), array, _DESCRIBED, options, None)
+
+    def _describe_plain(self, array: Any, options: Options, interrupt: _core.Interrupt | None) -> Result:
+        """Without labels."""
         asked: Options = {"nan": "omit", "ddof": 1, **options}
         there = None
         if not isinstance(array, ResidentArray | Elements | CudaElements):
             array, there = read(array)
+            if isinstance(array, np.ndarray) and array.dtype.kind in "mM":
+                _times.check(_DESCRIBE, array.dtype.kind, options)
         fills = not options.get("keep") and (there is not None or any(options.get(name) is not None for name in ("axis", "where", *_GROUPED)))
         asked = {"empty": "fill", "overflow": "wrap", **asked} if fills else asked
         without: Error | None = None  # why there are no quartiles
@@ -449,11 +456,16 @@ class _Reducer(Ops):
     def _one(self, op: str, array: Any, options: Options) -> Any:
         return self._reduce(array, (op,), options, None)[op]
 
-    def _planned(self, plan: Plan) -> Any:
+    def _planned(self, plan_of: Callable[[Any, Options], Plan], array: Any, options: Options, interrupt: _core.Interrupt | None = None) -> Any:
+        return _labels.planned(functools.partial(self._run, plan_of, interrupt=interrupt), array, options)
+
+    def _run(self, plan_of: Callable[[Any, Options], Plan], array: Any, options: Options, *, interrupt: _core.Interrupt | None) -> Any:
+        """The value of a plan for a plain array."""
+        plan = plan_of(array, options)
         try:
             array, names, options = next(plan)
             while True:
-                array, names, options = plan.send(self._reduce(array, names, options, None))
+                array, names, options = plan.send(self._reduce_plain(array, names, options, interrupt))
         except StopIteration as end:
             return end.value
 
@@ -467,7 +479,7 @@ class Session(_Reducer):
 
     def __init__(self, core: _core.Reducer, client: _Reducer) -> None:
         super().__init__(core, client._timeout)
-        self._opener = client
+        self._opener, self._server = client, client._server
         self.via, self.why_not_ring = "local", ""
         if isinstance(core, _core.RemoteSession):
             self.via, self.why_not_ring = core.via, core.why_not_ring
@@ -479,6 +491,7 @@ class Client(_Reducer):
     def __init__(self, core: _core.Reducer, server: str, timeout: float | None, options: dict[str, Any]) -> None:
         super().__init__(core, timeout)
         self.server = server
+        self._server = None if any(options.get(name) for name in ("token_file", "tls_ca", "tls_cert", "tls_key", "tls_server_name")) else server
         self._connected_by = options
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -543,7 +556,7 @@ class Client(_Reducer):
 
     def _state(self, array: Any, ops: Sequence[str], options: Options) -> State:
         """The state of a part of an array, also of one that has no results by itself."""
-        state = self._reduce(array, ops, {**options, "state": True, "results": False}, None).state
+        state = self._reduce_plain(array, ops, {**options, "state": True, "results": False}, None).state
         assert state is not None
         return state
 
@@ -605,3 +618,4 @@ def _close_all() -> None:
     for reducer in list(_open):
         reducer.close()
     forget_all()
+    _options.cache_clear()  # others may keep this module longer than the one that its options are of

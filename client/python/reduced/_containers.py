@@ -126,6 +126,10 @@ def _chunks(schema: _core.ArrowSchema, chunks: list[tuple[_core.ArrowNode, int, 
         values, there, _ = _chunks(children[0], inner, where, shown)
         shape = (length, size, *values.shape[1:])
         return _with_rows(Part(values.reshape(shape), None if there is None else there.reshape(shape)), chunks)
+    times = None if has_dictionary else _times(format_)
+    if times is not None:
+        part = _chunks(("i" if format_ == "tdD" else "l", schema[1], False, []), chunks, where, shown)
+        return part._replace(values=part.values.astype(np.int64, copy=False).view(times))
     if has_dictionary or format_ not in _NUMPY and format_ != "b":
         name = "dictionary" if has_dictionary else _OTHERS.get(format_, _OTHERS.get(format_[:2], _OTHERS.get(format_[:1], format_)))
         raise refused(f"array: got {where} of {shown or name}", f"{shown} {name}")
@@ -139,6 +143,14 @@ def _chunks(schema: _core.ArrowSchema, chunks: list[tuple[_core.ArrowNode, int, 
             values = chunk.bytes(1, first * dtype.itemsize, count * dtype.itemsize).view(dtype)
         parts.append(Part(values, _bits(chunk, 0, first, count) if chunk.null_count != 0 else None))
     return _joined(parts or [Part(np.empty(0, np.dtype(_NUMPY.get(format_, "?"))), None)])
+
+
+def _times(format_: str) -> str | None:
+    """The dtype of NumPy for a format of dates, timestamps and durations. None: it is another."""
+    if format_ in ("tdD", "tdm"):
+        return "M8[D]" if format_ == "tdD" else "M8[ms]"
+    kind = {"ts": "M8", "tD": "m8"}.get(format_[:2])
+    return f"{kind}[{'s' if format_[2] == 's' else format_[2] + 's'}]" if kind else None
 
 
 def _with_rows(part: Part, chunks: list[tuple[_core.ArrowNode, int, int]]) -> Part:
@@ -229,6 +241,8 @@ def _pandas(array: Any) -> Part | None:
     if not isinstance(array, pandas.api.extensions.ExtensionArray):
         return None
     dtype = array.dtype
+    if isinstance(dtype, pandas.DatetimeTZDtype) or isinstance(dtype, np.dtype) and dtype.kind in "mM":
+        return Part(array.to_numpy(dtype=f"M8[{dtype.unit}]") if isinstance(dtype, pandas.DatetimeTZDtype) else array.to_numpy(), None)
     if isinstance(dtype, pandas.ArrowDtype):
         column = array.__arrow_array__()
         return _arrow(column)
@@ -239,6 +253,12 @@ def _pandas(array: Any) -> Part | None:
         raise refused(f"dtype: got {dtype}", dtype)
     if isinstance(array, pandas.arrays.NumpyExtensionArray):
         return Part(array.to_numpy(), None)
+    data, gone = getattr(array, "_data", None), getattr(array, "_mask", None)
+    if type(data) is type(gone) is np.ndarray and data.dtype == numpy_dtype and gone.dtype == np.bool_:  # without a copy
+        there = np.empty(len(array), np.bool_)
+        for piece in pieces(there.shape):
+            there[piece] = ~gone[piece]
+        return Part(data, unless_all(there))
     values, there = np.empty(len(array), numpy_dtype), np.empty(len(array), np.bool_)
     for piece in pieces(values.shape):
         part = array[piece[0]] if piece else array

@@ -32,6 +32,13 @@ class Top(NamedTuple):
     indexes: Any
 
 
+class Quantiles(NamedTuple):
+    """Values along a first dimension, of several quantiles."""
+
+    values: Any
+    q: Any
+
+
 def op_text(op: str, numbers: Sequence[Any], **named: str | None) -> str:
     """An op with parameters. Numbers are written exactly."""
     arguments = [",".join(map(repr, numbers))] if len(numbers) > 0 else []
@@ -43,12 +50,12 @@ def _method(method: str) -> str | None:
     return None if method == "linear" else method
 
 
-def median(array: Any, method: str, options: Options) -> Plan:
+def median(array: Any, options: Options, method: str) -> Plan:
     name = op_text("median", (), method=_method(method))
     return (yield array, (name,), options)[name]
 
 
-def quantile(array: Any, q: npt.ArrayLike, method: str, options: Options) -> Plan:
+def quantile(array: Any, options: Options, q: npt.ArrayLike, method: str) -> Plan:
     wanted = np.asarray(q, np.float64)
     if wanted.size == 0:
         raise ValueError("q: got none; allowed: 1 to 1024 numbers from 0 to 1")
@@ -57,16 +64,18 @@ def quantile(array: Any, q: npt.ArrayLike, method: str, options: Options) -> Pla
     if not isinstance(answers, np.ndarray):  # kept on the server
         return answers
     first = np.moveaxis(answers, -1, 0)
-    return first.reshape(wanted.shape + first.shape[1:])[()]
+    if wanted.ndim != 1:
+        return first.reshape(wanted.shape + first.shape[1:])[()]
+    return Quantiles(first, wanted)
 
 
-def top(array: Any, op: str, k: int, options: Options) -> Plan:
+def top(array: Any, options: Options, op: str, k: int) -> Plan:
     values, indexes = (op_text(name, (operator.index(k),)) for name in (op, f"arg{op}"))
     results = yield array, (values, indexes), options
     return Top(results[values], results[indexes])
 
 
-def histogram(array: Any, bins: Any, range: tuple[float, float] | None, options: Options) -> Plan:
+def histogram(array: Any, options: Options, bins: Any, range: tuple[float, float] | None) -> Plan:
     if np.ndim(bins) == 1:
         edges = np.asarray(bins)
         if range is not None:

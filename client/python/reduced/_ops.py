@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import operator
 import reprlib
-from collections.abc import Callable, Mapping
-from typing import Any, TypedDict, get_type_hints
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, TypeAlias, TypedDict, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
@@ -20,39 +22,67 @@ if TYPE_CHECKING:
 OPERANDS = _core.operands
 
 
-class OneOptions(TypedDict, total=False):
-    """The options of a reduction of one array: see `Options`."""
+Axis: TypeAlias = int | str | Sequence[int] | Sequence[str] | None
+Nan: TypeAlias = Literal["propagate", "omit"]
+Overflow: TypeAlias = Literal["error", "wrap", "saturate"]
+Precision: TypeAlias = Literal["", "exact", "f64"]
+Engine: TypeAlias = Literal["auto", "cpu", "cuda"]
+Via: TypeAlias = Literal["auto", "inline", "stream", "region"]
+Outside: TypeAlias = Literal["error", "drop"]
+Empty: TypeAlias = Literal["error", "fill"]
+Missing: TypeAlias = Literal["drop", "group"]
+Method: TypeAlias = Literal["linear", "lower", "higher", "midpoint", "nearest"]
 
-    nan: str
+
+class _Options(TypedDict, total=False):
+    """The options of a reduction but for `axis`, which methods also take as a positional argument: see `Options`."""
+
+    nan: Nan
     ddof: int
-    overflow: str
-    precision: str
-    engine: str
+    overflow: Overflow
+    precision: Precision
+    engine: Engine
     device: str
     pipeline: str
     block_size: int
-    via: str
+    via: Via
     timeout: float | None
     state: bool
     results: bool
-    axis: int | tuple[int, ...] | None
     keepdims: bool
     segments: Any
     lengths: Any
     keys: Any
     groups: int | None
-    outside: str
+    outside: Outside
+    bucket: str | None
+    missing: Missing
+    sort: bool
     where: Any
-    empty: str
+    empty: Empty
     keep: bool
     ttl: float
     owner: str | None
+    keep_attrs: bool
+
+
+class OneOptions(_Options, total=False):
+    """The options of a reduction of one array: see `Options`."""
+
+    axis: Axis
+
+
+class AxisOptions(_Options, total=False):
+    """The options of a method that takes `axis` as a positional argument, too: see `Options`."""
+
+    y: Any
+    weights: Any
 
 
 class Options(OneOptions, total=False):
     """The options of a reduction. A line has the type of an option, its default, and what it says.
 
-    nan: str = "propagate". "omit" leaves NaNs out.
+    nan: str = "propagate". "omit" leaves NaNs out. NaTs are left out unless "propagate" is given.
     ddof: int = 0. var, std and cov divide by n - ddof, weighted_var and weighted_std by the sum of the weights - ddof.
     overflow: str = "error". Of integer sums and products; or "wrap", "saturate".
     precision: str = "". Of float sums: "exact" or "f64"; by default exact, if the pipeline can.
@@ -67,19 +97,27 @@ class Options(OneOptions, total=False):
 
     Those of arrays of results. At most one of `axis`, `segments`, `lengths` and `keys` is given, and `where` with any of them or alone.
 
-    axis: int | tuple[int, ...] | None = None. The dimensions to reduce; (): none, each element is an output; None: all.
+    axis: int | str | Sequence[int] | Sequence[str] | None = None. The dimensions to reduce, of xarray by name; (): none, each element is
+        an output; None: all.
     keepdims: bool = False. True: results have dimensions of 1 in place of those that were reduced.
     segments: array = None. Offsets of segments of the first dimension, int32 or int64, one more than segments.
     lengths: array = None. The lengths of segments of the first dimension, which add up to its size.
-    keys: array = None. Integers, one for each item of the first dimension: items with the same key are a group.
-    groups: int | None = None. Of keys: 0 to groups - 1; None: those that there are, ascending (`ArrayResult.group_keys`).
+    keys: array = None. One for each item of the first dimension: items with the same key are a group. Integers, strings, categories, booleans,
+        times or floats; a list of several such columns, or a frame; of a frame or an xarray object also the names of its own.
+    groups: int | None = None. Of integer keys: 0 to groups - 1; None: those that there are, ascending (`ArrayResult.group_keys`).
     outside: str = "error". Other keys, with `groups`; "drop" leaves them out.
+    bucket: str | None = None. Keys that are times count as the start of their "year", "quarter", "month", "week" (from Monday) or "day", or
+        of stretches of a fixed length since 1970, such as "1h", "15min", "30s". Times with a zone count as the clock there shows them.
+    missing: str = "drop". Leaves out items whose key is missing, in any of several columns; "group": missing is a key, the last one.
+    sort: bool = True. Groups ascend by key; False: they have the order in which their keys first appear.
     where: array = None. bool, of a shape that broadcasts to the array's: only elements where it is True are there.
     empty: str = "error". min, max, argmin, argmax and range of no element: "fill" gives NaN for floats, for integers what any
-        element would replace (range: 0), and -1 for an index. Likewise what topk and bottomk lack.
+        element would replace (range: 0), and -1 for an index. Likewise what topk and bottomk lack. By default outputs of pandas, polars and
+        xarray have NaN or a missing value there.
     keep: bool = False. True: results are `ResidentArray`s on the server.
     ttl: float = 0. In seconds, with `keep`: results expire when they are idle for this long; 0: the server's default.
     owner: str | None = None. With `keep`: as of `Client.put`.
+    keep_attrs: bool = False. True: results of xarray have the attributes of what was reduced.
 
     The other array of ops about two. Its shape broadcasts to the array's. Integers of one beside floats of the other become float64, if
     they can exactly. A pair of which one is missing is left out, and with nan="omit" one that has a NaN.
@@ -91,6 +129,39 @@ class Options(OneOptions, total=False):
 
     y: Any
     weights: Any
+
+
+# The values that options have when they are not given. The first ones are of every reduction, the others of arrays of results.
+DEFAULTS: Options = {"engine": "auto", "device": "", "pipeline": "", "precision": "", "nan": "propagate", "overflow": "error", "ddof": 0,
+                     "block_size": 0, "via": "auto", "timeout": None, "state": False, "results": True}
+_OTHERS: Options = {"axis": None, "keepdims": False, "segments": None, "lengths": None, "keys": None, "groups": None, "outside": "error",
+                    "bucket": None, "missing": "drop", "sort": True, "where": None, "empty": "error", "keep": False, "ttl": 0, "owner": None,
+                    "keep_attrs": False, "y": None, "weights": None}
+
+
+def _along(axis: Axis, options: AxisOptions) -> Options:
+    return cast(Options, options if axis is None else {"axis": axis, **options})
+
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def named(function: _F) -> _F:
+    """Shows each option of a function as a parameter of its signature, which help and completion read. Options remain those of its
+    `**options`, by which type checkers know them."""
+    signature = inspect.signature(function)
+    given = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
+    annotations: dict[str, str] = {name: annotation for kind in (_Options, OneOptions, Options) for name, annotation in _written(kind).items()}
+    every: dict[str, Any] = {**_OTHERS, **DEFAULTS}
+    options = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=every[name], annotation=annotation)
+               for name, annotation in annotations.items() if name not in signature.parameters]
+    function.__signature__ = signature.replace(parameters=[*given, *options])  # type: ignore[attr-defined]
+    return function
+
+
+def _written(options: type) -> dict[str, str]:
+    """The types of options as the source has them."""
+    return {name: getattr(kind, "__forward_arg__", str(kind)) for name, kind in options.__annotations__.items()}
 
 
 def _is_int(value: Any) -> bool:
@@ -109,14 +180,16 @@ _KINDS: dict[Any, tuple[Callable[[Any], bool], str]] = {
     float | None: (lambda value: value is None or _is_number(value), "seconds, or None"),
     int: (_is_int, "whole numbers"),
     int | None: (lambda value: value is None or _is_int(value), "whole numbers, or None"),
-    int | tuple[int, ...] | None: (
+    **dict.fromkeys((Axis, int | tuple[int, ...] | None), (
         lambda value: value is None or (all(map(_is_int, value)) if isinstance(value, tuple | list) else _is_int(value)),
-        "whole numbers, tuples of them, or None"),
+        "whole numbers, tuples of them, or None")),
     str: (lambda value: isinstance(value, str), "strings"),
     str | None: (lambda value: value is None or isinstance(value, str), "strings, or None"),
 }
-OPTIONS: dict[str, Any] = get_type_hints(Options)
-_WHOLE = (int, int | None, int | tuple[int, ...] | None)
+OPTIONS: dict[str, Any] = {name: str if get_origin(kind) is Literal else kind for name, kind in get_type_hints(Options).items()}
+# Values that this process knows; the engine knows those of the others.
+_VALUES: dict[str, tuple[str, ...]] = {"missing": get_args(Missing), "outside": get_args(Outside), "empty": get_args(Empty)}
+_WHOLE = (int, int | None, Axis, int | tuple[int, ...] | None)
 _OF_64_BITS = frozenset({"begin", "ddof", "groups", "rows"})
 
 
@@ -149,7 +222,7 @@ class Ops:
     def _one(self, op: str, array: Any, options: Options) -> Any:
         raise NotImplementedError
 
-    def _planned(self, plan: Plan) -> Any:
+    def _planned(self, plan_of: Callable[[Any, Options], Plan], array: Any, options: Options) -> Any:
         raise NotImplementedError
 
     def _two(self, op: str, array: Any, options: OneOptions, **other: Any) -> Any:
@@ -159,35 +232,35 @@ class Ops:
     def _weighted(self, op: str, array: Any, options: Options) -> Any:
         return self._one(op if options.get("weights") is None else f"weighted_{op}", array, options)
 
-    def sum(self, array: Any, **options: Unpack[Options]) -> Any:
+    def sum(self, array: Any, axis: Axis = None, **options: Unpack[AxisOptions]) -> Any:
         """Sum of the elements; 0 if empty. With `weights`: of their products."""
-        return self._weighted("sum", array, options)
+        return self._weighted("sum", array, _along(axis, options))
 
-    def prod(self, array: Any, **options: Unpack[Options]) -> Any:
+    def prod(self, array: Any, axis: Axis = None, **options: Unpack[AxisOptions]) -> Any:
         """Product of the elements; 1 if empty."""
-        return self._one("prod", array, options)
+        return self._one("prod", array, _along(axis, options))
 
-    def min(self, array: Any, **options: Unpack[Options]) -> Any:
+    def min(self, array: Any, axis: Axis = None, **options: Unpack[AxisOptions]) -> Any:
         """Smallest element; -0 is below +0."""
-        return self._one("min", array, options)
+        return self._one("min", array, _along(axis, options))
 
-    def max(self, array: Any, **options: Unpack[Options]) -> Any:
+    def max(self, array: Any, axis: Axis = None, **options: Unpack[AxisOptions]) -> Any:
         """Largest element; +0 is above -0."""
-        return self._one("max", array, options)
+        return self._one("max", array, _along(axis, options))
 
-    def range(self, array: Any, **options: Unpack[Options]) -> Any:
+    def range(self, array: Any, axis: Axis = None, **options: Unpack[AxisOptions]) -> Any:
         """`max` - `min`, as `numpy.ptp`."""
-        return self._one("range", array, options)
+        return self._one("range", array, _along(axis, options))
 
-    def argmin(self, array: Any, **options: Unpack[Options]) -> Any:
+    def argmin(self, array: Any, axis: Axis = None, **options: Unpack[AxisOptions]) -> Any:
         """Index of `min` in C order; the lowest on ties, the first NaN wins."""
-        return self._one("argmin", array, options)
+        return self._one("argmin", array, _along(axis, options))
 
-    def argmax(self, array: Any, **options: Unpack[Options]) -> Any:
+    def argmax(self, array: Any, axis: Axis = None, **options: Unpack[AxisOptions]) -> Any:
         """Index of `max` in C order; the lowest on ties, the first NaN wins."""
-        return self._one("argmax", array, options)
+        return self._one("argmax", array, _along(axis, options))
 
-    def mean(self, array: Any, **options: Unpack[Options]) -> Any:
+    def mean(self, array: Any, axis: Axis = None, **options: Unpack[AxisOptions]) -> Any:
         """Arithmetic mean; NaN if empty. With `weights`: `numpy.average`, exactly; NaN if they add up to 0.
 
         >>> import numpy as np, reduced
@@ -195,67 +268,67 @@ class Ops:
         >>> print(c.mean(np.array([[1.0, 2.0], [4.0, 8.0]]), weights=[3, 1], axis=0))
         [1.75 3.5 ]
         """
-        return self._weighted("mean", array, options)
+        return self._weighted("mean", array, _along(axis, options))
 
-    def var(self, array: Any, **options: Unpack[Options]) -> Any:
+    def var(self, array: Any, axis: Axis = None, **options: Unpack[AxisOptions]) -> Any:
         """Variance, divided by n - ddof; NaN if n <= ddof. With `weights`: the weighted one, divided by their sum - ddof."""
-        return self._weighted("var", array, options)
+        return self._weighted("var", array, _along(axis, options))
 
-    def std(self, array: Any, **options: Unpack[Options]) -> Any:
+    def std(self, array: Any, axis: Axis = None, **options: Unpack[AxisOptions]) -> Any:
         """Square root of `var`."""
-        return self._weighted("std", array, options)
+        return self._weighted("std", array, _along(axis, options))
 
-    def sum_squares(self, array: Any, **options: Unpack[Options]) -> Any:
+    def sum_squares(self, array: Any, axis: Axis = None, **options: Unpack[AxisOptions]) -> Any:
         """Sum of the squared elements."""
-        return self._one("sum_squares", array, options)
+        return self._one("sum_squares", array, _along(axis, options))
 
-    def l1(self, array: Any, **options: Unpack[Options]) -> Any:
+    def l1(self, array: Any, axis: Axis = None, **options: Unpack[AxisOptions]) -> Any:
         """Sum of the absolute values."""
-        return self._one("l1", array, options)
+        return self._one("l1", array, _along(axis, options))
 
-    def l2(self, array: Any, **options: Unpack[Options]) -> Any:
+    def l2(self, array: Any, axis: Axis = None, **options: Unpack[AxisOptions]) -> Any:
         """Euclidean norm, as `numpy.linalg.norm` of all elements."""
-        return self._one("l2", array, options)
+        return self._one("l2", array, _along(axis, options))
 
-    def any(self, array: Any, **options: Unpack[Options]) -> Any:
+    def any(self, array: Any, axis: Axis = None, **options: Unpack[AxisOptions]) -> Any:
         """True if an element is non-zero; NaN is."""
-        return self._one("any", array, options)
+        return self._one("any", array, _along(axis, options))
 
-    def all(self, array: Any, **options: Unpack[Options]) -> Any:
+    def all(self, array: Any, axis: Axis = None, **options: Unpack[AxisOptions]) -> Any:
         """True if no element is zero."""
-        return self._one("all", array, options)
+        return self._one("all", array, _along(axis, options))
 
-    def count(self, array: Any, **options: Unpack[Options]) -> Any:
+    def count(self, array: Any, axis: Axis = None, **options: Unpack[AxisOptions]) -> Any:
         """How many elements there are, without omitted NaNs."""
-        return self._one("count", array, options)
+        return self._one("count", array, _along(axis, options))
 
-    def count_nonzero(self, array: Any, **options: Unpack[Options]) -> Any:
+    def count_nonzero(self, array: Any, axis: Axis = None, **options: Unpack[AxisOptions]) -> Any:
         """How many elements are non-zero; NaN is."""
-        return self._one("count_nonzero", array, options)
+        return self._one("count_nonzero", array, _along(axis, options))
 
-    def nan_count(self, array: Any, **options: Unpack[Options]) -> Any:
+    def nan_count(self, array: Any, axis: Axis = None, **options: Unpack[AxisOptions]) -> Any:
         """How many elements are NaN; 0 for integers."""
-        return self._one("nan_count", array, options)
+        return self._one("nan_count", array, _along(axis, options))
 
-    def bit_and(self, array: Any, **options: Unpack[Options]) -> Any:
+    def bit_and(self, array: Any, axis: Axis = None, **options: Unpack[AxisOptions]) -> Any:
         """Bitwise and of integers; all ones if empty."""
-        return self._one("bit_and", array, options)
+        return self._one("bit_and", array, _along(axis, options))
 
-    def bit_or(self, array: Any, **options: Unpack[Options]) -> Any:
+    def bit_or(self, array: Any, axis: Axis = None, **options: Unpack[AxisOptions]) -> Any:
         """Bitwise or of integers; 0 if empty."""
-        return self._one("bit_or", array, options)
+        return self._one("bit_or", array, _along(axis, options))
 
-    def bit_xor(self, array: Any, **options: Unpack[Options]) -> Any:
+    def bit_xor(self, array: Any, axis: Axis = None, **options: Unpack[AxisOptions]) -> Any:
         """Bitwise exclusive or of integers; 0 if empty."""
-        return self._one("bit_xor", array, options)
+        return self._one("bit_xor", array, _along(axis, options))
 
-    def median(self, array: Any, *, method: str = "linear", **options: Unpack[Options]) -> Any:
+    def median(self, array: Any, axis: Axis = None, *, method: Method = "linear", **options: Unpack[AxisOptions]) -> Any:
         """The median, exactly; float64 unless `method` is "lower", "higher" or "nearest". See `quantile`."""
         from reduced import _distribution
 
-        return self._planned(_distribution.median(array, method, options))
+        return self._planned(functools.partial(_distribution.median, method=method), array, _along(axis, options))
 
-    def quantile(self, array: Any, q: npt.ArrayLike, *, method: str = "linear", **options: Unpack[Options]) -> Any:
+    def quantile(self, array: Any, q: npt.ArrayLike, axis: Axis = None, *, method: Method = "linear", **options: Unpack[AxisOptions]) -> Any:
         """Quantiles, exactly, as `numpy.quantile`: with the dimensions of `q` first, of a number without.
 
         `method`: "linear" and "midpoint" are float64, "lower", "higher" and "nearest" elements of the array. Up to 1024 at once, in a few reads.
@@ -268,7 +341,7 @@ class Ops:
         """
         from reduced import _distribution
 
-        return self._planned(_distribution.quantile(array, q, method, options))
+        return self._planned(functools.partial(_distribution.quantile, q=q, method=method), array, _along(axis, options))
 
     def histogram(self, array: Any, bins: Any = 10, range: tuple[float, float] | None = None, **options: Unpack[Options]) -> Any:
         """The counts of elements in bins, and the edges of these, as `numpy.histogram`.
@@ -282,9 +355,9 @@ class Ops:
         """
         from reduced import _distribution
 
-        return self._planned(_distribution.histogram(array, bins, range, options))
+        return self._planned(functools.partial(_distribution.histogram, bins=bins, range=range), array, options)
 
-    def topk(self, array: Any, k: int, **options: Unpack[Options]) -> Any:
+    def topk(self, array: Any, k: int, axis: Axis = None, **options: Unpack[AxisOptions]) -> Any:
         """The k largest elements, descending, and their indexes: `values` and `indexes`. The lowest index comes first on ties, and NaN
         before all numbers. With `axis` and the like in the last dimension.
 
@@ -294,43 +367,43 @@ class Ops:
         """
         from reduced import _distribution
 
-        return self._planned(_distribution.top(array, "topk", k, options))
+        return self._planned(functools.partial(_distribution.top, op="topk", k=k), array, _along(axis, options))
 
-    def bottomk(self, array: Any, k: int, **options: Unpack[Options]) -> Any:
+    def bottomk(self, array: Any, k: int, axis: Axis = None, **options: Unpack[AxisOptions]) -> Any:
         """The k smallest elements, ascending, and their indexes: as `topk`."""
         from reduced import _distribution
 
-        return self._planned(_distribution.top(array, "bottomk", k, options))
+        return self._planned(functools.partial(_distribution.top, op="bottomk", k=k), array, _along(axis, options))
 
-    def argtopk(self, array: Any, k: int, **options: Unpack[Options]) -> Any:
+    def argtopk(self, array: Any, k: int, axis: Axis = None, **options: Unpack[AxisOptions]) -> Any:
         """The indexes of `topk` alone."""
-        return self._one(f"argtopk({operator.index(k)})", array, options)
+        return self._one(f"argtopk({operator.index(k)})", array, _along(axis, options))
 
-    def argbottomk(self, array: Any, k: int, **options: Unpack[Options]) -> Any:
+    def argbottomk(self, array: Any, k: int, axis: Axis = None, **options: Unpack[AxisOptions]) -> Any:
         """The indexes of `bottomk` alone."""
-        return self._one(f"argbottomk({operator.index(k)})", array, options)
+        return self._one(f"argbottomk({operator.index(k)})", array, _along(axis, options))
 
-    def distinct(self, array: Any, *, exact: bool = False, **options: Unpack[Options]) -> Any:
+    def distinct(self, array: Any, axis: Axis = None, *, exact: bool = False, **options: Unpack[AxisOptions]) -> Any:
         """How many different values there are: -0 and 0 are one, and so are all NaNs. Of dtypes of more than 16 bits an estimate, with a
         standard error of 0.81%, the same on every engine; `exact`: exactly.
         """
-        return self._one("distinct_exact" if exact else "distinct", array, options)
+        return self._one("distinct_exact" if exact else "distinct", array, _along(axis, options))
 
-    def distinct_exact(self, array: Any, **options: Unpack[Options]) -> Any:
+    def distinct_exact(self, array: Any, axis: Axis = None, **options: Unpack[AxisOptions]) -> Any:
         """`distinct`, exactly."""
-        return self._one("distinct_exact", array, options)
+        return self._one("distinct_exact", array, _along(axis, options))
 
-    def mode(self, array: Any, **options: Unpack[Options]) -> Any:
+    def mode(self, array: Any, axis: Axis = None, **options: Unpack[AxisOptions]) -> Any:
         """The most frequent value, the lowest on ties; of dtypes of 8 and 16 bits."""
-        return self._one("mode", array, options)
+        return self._one("mode", array, _along(axis, options))
 
-    def skew(self, array: Any, **options: Unpack[Options]) -> Any:
+    def skew(self, array: Any, axis: Axis = None, **options: Unpack[AxisOptions]) -> Any:
         """Skewness of the population, as `scipy.stats.skew`; NaN if the elements are equal, or there is none."""
-        return self._one("skew", array, options)
+        return self._one("skew", array, _along(axis, options))
 
-    def kurtosis(self, array: Any, **options: Unpack[Options]) -> Any:
+    def kurtosis(self, array: Any, axis: Axis = None, **options: Unpack[AxisOptions]) -> Any:
         """Excess kurtosis of the population, as `scipy.stats.kurtosis`; NaN if the elements are equal, or there is none."""
-        return self._one("kurtosis", array, options)
+        return self._one("kurtosis", array, _along(axis, options))
 
     def weighted_sum(self, array: Any, weights: Any, **options: Unpack[OneOptions]) -> Any:
         """`sum` with weights."""
@@ -380,7 +453,7 @@ class Ops:
         from reduced import _pairs
 
         given: Options = {**options}
-        return self._planned(_pairs.matrix(array, "cov_matrix", {"ddof": 1, **given}))
+        return self._planned(functools.partial(_pairs.matrix, op="cov_matrix"), array, {"ddof": 1, **given})
 
     def corr_matrix(self, array: Any, **options: Unpack[Options]) -> Any:
         """Pearson correlations of each two columns of an array, as `cov_matrix` takes it; NaN of a constant column.
@@ -392,7 +465,7 @@ class Ops:
         """
         from reduced import _pairs
 
-        return self._planned(_pairs.matrix(array, "corr_matrix", options))
+        return self._planned(functools.partial(_pairs.matrix, op="corr_matrix"), array, options)
 
     def slope(self, array: Any, y: Any, **options: Unpack[OneOptions]) -> Any:
         """Slope of the line y = slope x + intercept with the least squares, x being the array; NaN if that is constant."""
@@ -430,4 +503,10 @@ class Ops:
         """
         from reduced import _pairs
 
-        return self._planned(_pairs.compare(array, y, rtol, atol, equal_nan, options))
+        asked: Any = {**options, "y": y}
+        return self._planned(functools.partial(_pairs.compare, rtol=rtol, atol=atol, equal_nan=equal_nan), array, asked)
+
+
+for _method in list(vars(Ops).values()):
+    if inspect.isfunction(_method) and not _method.__name__.startswith("_"):
+        named(_method)

@@ -6,7 +6,7 @@ import dataclasses
 import math
 import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ from reduced._containers import read
 from reduced._copies import Mask, Part, both, contiguous, fill_exactly
 from reduced._cuda import CudaElements
 from reduced._distribution import Plan, op_text
-from reduced._ops import OPERANDS, OneOptions, Options
+from reduced._ops import OPERANDS, Options
 
 # Options by which dimension 0 is reduced.
 _BY_ROWS = ("segments", "lengths", "keys")
@@ -137,7 +137,13 @@ def fitted(array: Any, there: Mask | None, names: Sequence[str], options: Option
     return every["array"], there, fitting
 
 
-def matrix(array: Any, op: str, options: Options) -> Plan:
+class Matrix(NamedTuple):
+    """Answers whose last two dimensions are both those of the columns."""
+
+    values: Any
+
+
+def matrix(array: Any, options: Options, op: str) -> Plan:
     """`op` of each two columns of an array of two dimensions or more."""
     if hasattr(array, "_on_server"):
         values: Any = array
@@ -149,7 +155,7 @@ def matrix(array: Any, op: str, options: Options) -> Plan:
     if len(shape) < 2:
         raise ValueError(f"array: got shape {shape}; allowed: two dimensions or more, of which the last one has the columns")
     name = op_text(op, (shape[-1],))
-    return (yield values, (name,), options)[name]
+    return Matrix((yield values, (name,), options)[name])
 
 
 def in_memory(role: str, other: Any, shape: tuple[int, ...], options: Options) -> npt.NDArray[Any]:
@@ -256,15 +262,14 @@ class Comparison:
         return "\n".join(lines)
 
 
-def compare(array: Any, y: Any, rtol: float, atol: float, equal_nan: bool, options: OneOptions) -> Plan:
+def compare(array: Any, options: Options, rtol: float, atol: float, equal_nan: bool) -> Plan:
     name = op_text("compare", (), rtol=repr(float(rtol)), atol=repr(float(atol)), equal_nan="true" if equal_nan else None)
-    asked: Any = {**options, "y": y}
-    results = yield array, (name,), asked
+    results = yield array, (name,), options
     figures = results[name]
     if not isinstance(figures, np.ndarray):  # kept on the server
         return figures
     x, _ = _operand("array", array, True)
-    other, _ = _operand("y", y, True)
+    other, _ = _operand("y", options["y"], True)
     x, _ = _broadcast(x, [], _shape(other))
     whole = figures.ndim == 1 and not any(options.get(each) is not None for each in (*_BY_ROWS, "axis"))
     of: dict[str, Any] = {}
@@ -293,7 +298,7 @@ def _or_none(name: str, value: Any) -> Any:
     return int(value) if name == "max_ulp" and np.isfinite(value) else value.item()
 
 
-def _elements_at(operand: Any, shape: tuple[int, ...], first: Any, values: npt.NDArray[np.float64], options: OneOptions) -> Any:
+def _elements_at(operand: Any, shape: tuple[int, ...], first: Any, values: npt.NDArray[np.float64], options: Options) -> Any:
     """The elements that differ first, in their own dtype. `values`: rounded to float64."""
     name = dtype_of(operand)
     try:
@@ -317,7 +322,7 @@ def _elements_at(operand: Any, shape: tuple[int, ...], first: Any, values: npt.N
     return np.ma.MaskedArray(found, none) if found.ndim > 0 else np.ma.masked if none else found
 
 
-def _reduced(shape: tuple[int, ...], options: OneOptions) -> list[int]:
+def _reduced(shape: tuple[int, ...], options: Options) -> list[int]:
     axis = options.get("axis")
     if any(options.get(name) is not None for name in _BY_ROWS):
         return [0]

@@ -65,7 +65,7 @@ class Results(Mapping[str, Any]):
         if op in self.errors:
             return self._without(op)
         dtype, value = self._results[op]
-        return value if op in _INTS or isinstance(value, np.ndarray) else _scalar(dtype, value)
+        return value if op in _INTS or not dtype or isinstance(value, np.ndarray) else _scalar(dtype, value)
 
     def _without(self, op: str) -> None:
         if self._raises:

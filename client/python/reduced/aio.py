@@ -28,41 +28,34 @@ from reduced import _client
 from reduced._client import ResidentArray, names_of
 from reduced._copies import interruptible
 from reduced._distribution import Plan
-from reduced._ops import Ops, Options
+from reduced._ops import Ops, Options, named
 from reduced._result import Result
 
 _T = TypeVar("_T")
 
 
-class Client(Ops):
-    """Wraps a `reduced.Client`; `threads` of its calls run at a time, and others wait."""
+class _Reducer(Ops):
+    """Wraps what reduces; its calls run on threads."""
 
-    def __init__(self, client: _client.Client, threads: int = 32) -> None:
-        self.client = client
-        self._count = threads
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="reduced.aio")
+    def __init__(self, client: _client._Reducer, threads: ThreadPoolExecutor) -> None:
+        self._wraps = client
+        self._threads = threads
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Client, (self.client, self._count)
-
+    @named
     async def reduce(self, array: Any, ops: str | Sequence[str], **options: Unpack[Options]) -> Result:
         """As `reduced.Client.reduce`."""
         names = names_of(ops)
-        array, options = self.client._located(array, names, options)
-        return await self._run(self.client._reduce, array, names, options)
+        array, options = self._wraps._located(array, names, options)
+        return await self._run(self._wraps._reduce, array, names, options)
 
+    @named
     async def describe(self, array: Any, **options: Unpack[Options]) -> Result:
         """As `reduced.Client.describe`."""
-        array, options = self.client._located(array, ("argmin",), options)
-        return await self._run(self.client._describe, array, options)
-
-    async def put(self, array: Any, *, device: str = "", owner: str | None = None, ttl: float = 0,
-                  timeout: float | None = None) -> ResidentArray:
-        """As `reduced.Client.put`. The array is a plain `ResidentArray`, whose `get` and `close` block."""
-        return await self._run(self.client._put, array, device, owner, ttl, timeout)
+        array, options = self._wraps._located(array, ("argmin",), options)
+        return await self._run(self._wraps._describe, array, options)
 
     async def close(self) -> None:
-        """Closes the client, after the calls that are under way."""
+        """Closes it, after the calls that are under way."""
         await asyncio.to_thread(self._close)
 
     async def __aenter__(self) -> Self:
@@ -73,21 +66,15 @@ class Client(Ops):
         await self.close()
 
     def _close(self) -> None:
-        self._threads.shutdown()
-        self.client.close()
+        self._wraps.close()
 
     async def _one(self, op: str, array: Any, options: Options) -> Any:
-        array, options = self.client._located(array, (op,), options)
-        return (await self._run(self.client._reduce, array, (op,), options))[op]
+        array, options = self._wraps._located(array, (op,), options)
+        return (await self._run(self._wraps._reduce, array, (op,), options))[op]
 
-    async def _planned(self, plan: Plan) -> Any:
-        try:
-            array, names, options = next(plan)
-            while True:
-                array, options = self.client._located(array, names, options)
-                array, names, options = plan.send(await self._run(self.client._reduce, array, names, options))
-        except StopIteration as end:
-            return end.value
+    async def _planned(self, plan_of: Callable[[Any, Options], Plan], array: Any, options: Options) -> Any:
+        array, options = self._wraps._located(array, ("argmin",), options)
+        return await self._run(self._wraps._planned, plan_of, array, options)
 
     async def _run(self, call: Callable[..., _T], *arguments: Any) -> _T:
         interrupt, ended = _core.Interrupt(), threading.Event()
@@ -105,6 +92,47 @@ class Client(Ops):
             await asyncio.wait([running])
             running.exception()  # which its caller no longer wants
             raise
+
+
+class Client(_Reducer):
+    """Wraps a `reduced.Client`; `threads` of its calls run at a time, and others wait."""
+
+    def __init__(self, client: _client.Client, threads: int = 32) -> None:
+        super().__init__(client, ThreadPoolExecutor(threads, thread_name_prefix="reduced.aio"))
+        self.client = client
+        self._count = threads
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Client, (self.client, self._count)
+
+    async def put(self, array: Any, *, device: str = "", owner: str | None = None, ttl: float = 0,
+                  timeout: float | None = None) -> ResidentArray:
+        """As `reduced.Client.put`. The array is a plain `ResidentArray`, whose `get` and `close` block."""
+        return await self._run(self.client._put, array, device, owner, ttl, timeout)
+
+    async def session(self, *, via: str = "auto") -> Session:
+        """As `reduced.Client.session`. Its calls run on the client's threads.
+
+        >>> import asyncio, reduced.aio
+        >>> async def main():
+        ...     async with reduced.aio.connect("local:") as c, await c.session() as s:
+        ...         return await s.sum([1, 2, 3])
+        >>> print(asyncio.run(main()))
+        6
+        """
+        return Session(await asyncio.wrap_future(self._threads.submit(self.client.session, via=via)), self._threads)
+
+    def _close(self) -> None:
+        self._threads.shutdown()
+        super()._close()
+
+
+class Session(_Reducer):
+    """Wraps a `reduced.Session`."""
+
+    def __init__(self, session: _client.Session, threads: ThreadPoolExecutor) -> None:
+        super().__init__(session, threads)
+        self.via, self.why_not_ring = session.via, session.why_not_ring
 
 
 @functools.wraps(_client.connect)

@@ -47,11 +47,13 @@ from dask.highlevelgraph import MaterializedLayer
 from typing import Unpack
 
 from reduced import _blocks, _client
-from reduced._ops import Options
+from reduced._arrays import mask_of
+from reduced._ops import Options, named
 from reduced._pairs import in_memory, placed
 from reduced._result import ArrayResults, Results
 
 
+@named
 def reduce(array: Any, ops: str | Sequence[str], *, server: str | None = None, **options: Unpack[Options]) -> Any:
     """A dask value of the `Results` of the whole array: `.compute()`, or an op of it, such as `["sum"]`.
 
@@ -108,6 +110,7 @@ def reduce(array: Any, ops: str | Sequence[str], *, server: str | None = None, *
     return delayed(_blocks.join, pure=True)(answers, asked, counts, cut.empty)
 
 
+@named
 def describe(array: Any, *, server: str | None = None, **options: Unpack[Options]) -> Any:
     """A dask value of what `Client.describe` answers, exactly, but without argmin and argmax where `reduce` refuses them. The
     quartiles take rounds, as those of `reduce`."""
@@ -206,7 +209,7 @@ def _where(where: Any, cut: _Cut) -> list[Any]:
     if lazy is not None:
         lazy = _broadcast("where", lazy, cut)
         return _chunked_alike("where", lazy, cut.chunks)
-    return _slices("where", _client._mask(where, cut.shape) if cut.known else where, cut.chunks)
+    return _slices("where", mask_of(where, cut.shape) if cut.known else where, cut.chunks)
 
 
 def _other(role: str, other: Any, cut: _Cut, options: Options) -> _Cut:

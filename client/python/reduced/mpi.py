@@ -30,7 +30,7 @@ import numpy.typing as npt
 from typing import Unpack
 
 from reduced import _blocks, _client
-from reduced._arrays import Elements, dtype_name, elements, numpy_dtype, with_mask
+from reduced._arrays import Elements, dtype_name, elements, mask_of, numpy_dtype, with_mask
 from reduced._errors import Error
 from reduced._ops import Options, check
 from reduced._pairs import in_memory
@@ -76,7 +76,7 @@ def _allreduce(comm: Any, load: Callable[[], Any], ops: str | Sequence[str], ser
         names = _client.names_of(ops)
         check(int | tuple[int, ...] | None, begin=begin)
         array = _elements(load())
-        where = None if options.get("where") is None else _client._mask(options["where"], array.shape)
+        where = None if options.get("where") is None else mask_of(options["where"], array.shape)
         sides: dict[str, Any] = {role: in_memory(role, options[role], array.shape, options) for role in ("y", "weights")
                                  if options.get(role) is not None}
         masked = any(isinstance(each, np.ma.MaskedArray) for each in (array, *sides.values()))
