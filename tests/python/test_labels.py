@@ -316,6 +316,14 @@ def test_buckets(local):
     lengths = np.array([-1, 59, 60, 3600], "m8[s]")
     assert local.reduce(np.ones(4), "count", keys=lengths, bucket="1min").group_keys.astype(int).tolist() == [-60, 0, 60, 3600]
     assert local.reduce(np.ones(3), "count", keys=[datetime.date(2020, 1, 31), datetime.date(2020, 1, 1), None], bucket="month")["count"].tolist() == [2]
+    stamps = [pd.Timestamp("2020-01-31 00:00:00.000000001"), pd.NaT, pd.Timestamp("2020-01-31")]
+    assert local.count(np.ones(3), keys=stamps).tolist() == [1, 1] and local.count(np.ones(3), keys=stamps, bucket="month").tolist() == [2]
+    utc, west = datetime.timezone.utc, datetime.timezone(datetime.timedelta(hours=-1))
+    zoned = [datetime.datetime(2020, 1, 1, 1, tzinfo=utc), None, datetime.datetime(2020, 1, 1, 0, tzinfo=west)]
+    assert local.count(np.ones(3), keys=zoned).tolist() == [2]
+    with pytest.raises(TypeError, match="^bucket: got 'day' for keys of a list of times with a zone"):
+        local.count(np.ones(3), keys=zoned, bucket="day")
+    assert local.count(np.ones(3), keys=[["a"] * 3, [datetime.date(2020, 1, 31), None, datetime.date(2020, 1, 1)]], bucket="month").tolist() == [2]
     assert local.reduce(np.ones(2), "count", keys=np.array(["2020-01-01", "2020-01-02"], "M8[D]"), bucket="1h").group_keys.dtype == "M8[D]"
     for bucket, error in (("fortnight", ValueError), ("0day", ValueError), ("2month", ValueError), ("1M", ValueError), (3, TypeError)):
         with pytest.raises(error, match="^bucket: got "):

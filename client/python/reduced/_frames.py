@@ -283,8 +283,9 @@ class Pandas(Frames):
 
     def _index(self, groups: Groups) -> Any:
         labels = [_of_pandas(self.pandas, each) for each in groups.labels]
-        names = [None if name is None else name for name in groups.names]
-        return self.pandas.Index(labels[0], name=names[0]) if len(labels) == 1 else self.pandas.MultiIndex.from_arrays(labels, names=names)
+        if len(labels) == 1:
+            return self.pandas.Index(labels[0], name=groups.names[0])
+        return self.pandas.MultiIndex.from_arrays(labels, names=groups.names)
 
     def _typed(self, answer: Answer, dtype: Any) -> Any:
         """The results of a column as an array of pandas that has missing values if its dtype has, or some output has no element."""
@@ -310,9 +311,8 @@ class Pandas(Frames):
         return found
 
 
-_NULLABLE = {"bool": "boolean", "float32": "Float32", "float64": "Float64",
-             **{name: name.replace("uint", "UInt").replace("int", "Int", 1) if name[0] == "i" else name.replace("uint", "UInt")
-                for name in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")}}
+# The dtypes of pandas that have missing values, by those of NumPy.
+_NULLABLE = {"bool": "boolean", **{name.lower(): name for name in ("Float32", "Float64", "Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64")}}
 
 
 def _nullable(dtype: np.dtype[Any]) -> str:
@@ -338,13 +338,11 @@ def _together(columns: list[Any]) -> Any:
     if len({str(column.dtype) for column in columns}) > 1:
         columns = [column.to_numpy() if hasattr(column.dtype, "numpy_dtype") and not column.isna().any() else column for column in columns]
     scalars = [column[0] for column in columns]
-    dtypes = {getattr(column, "dtype", None) for column in columns}
+    dtypes = {column.dtype for column in columns}
     if len(dtypes) > 1 and all(isinstance(dtype, np.dtype) and dtype.kind in "biuf" for dtype in dtypes):
-        common = np.result_type(*(dtype for dtype in dtypes if dtype is not None))
-        if any(dtype is not None and dtype.kind in "iu" for dtype in dtypes) and common.kind == "f":
-            if any(isinstance(each, np.integer) and int(common.type(each)) != int(each) for each in scalars):
-                return np.array(scalars, object)
-        return np.array(scalars, common)
+        common = np.result_type(*dtypes)
+        exact = common.kind != "f" or all(int(common.type(each)) == int(each) for each in scalars if isinstance(each, np.integer))
+        return np.array(scalars, common if exact else object)
     if len(dtypes) == 1:
         pandas = sys.modules["pandas"]
         first = columns[0]

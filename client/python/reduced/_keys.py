@@ -6,6 +6,7 @@ column itself, and so have its type. Integers without missing ones are not encod
 
 from __future__ import annotations
 
+import datetime
 import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -170,12 +171,16 @@ def _of_list(keys: list[Any], bucket: str | None) -> Column:
         array = read(keys)[0]
         if isinstance(array, np.ndarray) and array.dtype != object:
             return _of_array(array, array, bucket)
-    if kinds and all(kind.__module__ == "datetime" and kind.__name__ in ("date", "datetime", "timedelta") or issubclass(kind, np.datetime64 | np.timedelta64)
-                     for kind in kinds if kind is not type(None)) and kinds != {type(None)}:
-        array = np.array(keys)
-        if array.dtype == object:
-            array = np.array(keys, "m8[us]" if any(kind.__name__ == "timedelta" for kind in kinds) else "M8[us]")
-        return _of_array(array, array, bucket)
+    kinds -= {type(None)}
+    if any(kind.__module__.startswith("pandas.") and hasattr(kind, "to_numpy") for kind in kinds):  # its times, which may be finer than Python's
+        return _of_pandas(sys.modules["pandas"], sys.modules["pandas"].Series(keys), bucket)
+    if any(getattr(each, "tzinfo", None) is not None for each in keys):
+        _without(bucket, "a list of times with a zone")
+        return Column(_objects(keys), keys)
+    for kind_of_time, dtype in (((datetime.date, np.datetime64), "M8"), ((datetime.timedelta, np.timedelta64), "m8")):
+        if kinds and all(issubclass(kind, kind_of_time) for kind in kinds):
+            array = np.array(keys, dtype if any(issubclass(kind, np.generic) for kind in kinds) else f"{dtype}[us]")
+            return _of_array(array, array, bucket)
     _without(bucket, "a list")
     return Column(_objects(keys), keys)
 
@@ -368,6 +373,8 @@ def taken(source: Any, rows: npt.NDArray[np.int64]) -> Any:
 
 def _are_times(keys: Any) -> bool:
     """Whether a column has times, of any container."""
+    if isinstance(keys, list):
+        return any(isinstance(each, datetime.date | datetime.timedelta | np.datetime64 | np.timedelta64) for each in keys)
     dtype = getattr(keys.column if isinstance(keys, _Named) else keys, "dtype", getattr(keys, "type", None))
     return str(dtype).lower().startswith(("datetime", "timestamp", "date", "timedelta", "duration", "<m8", ">m8"))
 
