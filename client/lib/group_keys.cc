@@ -15,9 +15,9 @@ namespace reduced::client {
 namespace {
 
 template <class Key>
-KeyCodes EncodeRows(const KeyRows<Key>& rows, const KeyEncoding& how) {
-  if (rows.count() > std::numeric_limits<std::int32_t>::max()) return KeyEncoder<Key, std::int64_t>(rows, how).Run();
-  return KeyEncoder<Key, std::int32_t>(rows, how).Run();
+KeyCodes Encode(const KeyRows<Key>& rows, const KeyEncoding& how) {
+  if (rows.count() > std::numeric_limits<std::int32_t>::max()) return EncodeRows<Key, std::int64_t>(rows, how);
+  return EncodeRows<Key, std::int32_t>(rows, how);
 }
 
 // The codes of several columns together. Those that have as many combinations as a number of 64 bits can tell apart
@@ -35,7 +35,7 @@ KeyCodes Combine(std::vector<KeyCodes> columns, const KeyEncoding& how) {
       }
       together.push_back(&columns[next]);
     }
-    so_far = EncodeRows(*CombinedRows(together), how);
+    so_far = Encode(*CombinedRows(together), how);
   }
   return so_far;
 }
@@ -67,7 +67,7 @@ absl::StatusOr<KeyCodes> EncodeKeys(std::span<const KeyColumn> columns, const En
     std::vector<KeyCodes> codes;
     codes.reserve(all.size());
     for (const auto& rows : all) {
-      codes.push_back(std::visit([&](const auto& each) { return EncodeRows(*each, how); }, rows));
+      codes.push_back(std::visit([&](const auto& each) { return Encode(*each, how); }, rows));
     }
     return Combine(std::move(codes), how);
   } catch (const std::bad_alloc&) {

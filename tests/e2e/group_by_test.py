@@ -347,6 +347,9 @@ class GroupByTest(harness.ServedTest):
         np.save(keys, np.array([1, 2]))
         self.check_failure(USAGE, ["--bucket", "allowed: columns of text"], *command, "--keys", keys, "--bucket", "day")
         self.check_failure(DATA_ERROR, ["is a .npy file", "--keys shop is no file"], "reduce", keys, "--keys", "shop")
+        raw = ("reduce", keys, "--format", "npy", "--op", "sum")
+        self.check_failure(DATA_ERROR, ["has no columns; allowed: text, or files for --keys and --where"], *raw, "--keys", "shop")
+        self.check_failure(DATA_ERROR, ["has no columns; allowed: text"], *raw, "--where", "shop > 1")
         objects = self.folder / "t.jsonl"
         objects.write_text('{"v": 1, "k": "a"}\n{"v": 2, "k": ["b"]}\n')
         self.check_failure(DATA_ERROR, ['line 2: column "k": got a list; allowed: text, a number'], "reduce", objects, "--column", "v",

@@ -19,8 +19,6 @@
 namespace reduced::client {
 namespace {
 
-constexpr char kOp[] = "{op}";
-
 std::string ParseSort(const std::string& text, bool* sort) {
   *sort = text == "true";
   return *sort || text == "false" ? "" : absl::StrCat("got \"", text, "\"; allowed: true, false");

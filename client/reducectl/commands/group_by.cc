@@ -17,7 +17,7 @@ namespace {
 
 constexpr char kDates[] = "dates in ISO 8601, such as 2026-03-01, 2026-03-01T06:30 or 2026-03-01T06:30:00Z";
 
-absl::Status Bad(const FieldColumn& column, std::int64_t row, absl::string_view allowed) {
+absl::Status BadDate(const FieldColumn& column, std::int64_t row, absl::string_view allowed) {
   return absl::InvalidArgumentError(absl::StrCat("line ", column.line(row), ": column \"", column.name().substr(0, 60),
                                                  "\": got \"", absl::CHexEscape(column.text(row).substr(0, 60)),
                                                  "\"; allowed: ", allowed));
@@ -38,11 +38,11 @@ absl::StatusOr<std::vector<std::int64_t>> BucketStarts(const FieldColumn& column
   for (std::int64_t row = 0; row < column.rows(); ++row) {
     if (column.missing(row)) continue;
     const std::optional<DateTime> time = ParseDateTime(column.text(row));
-    if (!time.has_value()) return Bad(column, row, kDates);
+    if (!time.has_value()) return BadDate(column, row, kDates);
     if (first < 0) *offset = time->offset;
     if (first < 0) first = row;
     if (time->offset != *offset) {
-      return Bad(
+      return BadDate(
           column, row,
           absl::StrCat(*offset ? "times with Z or an offset" : "no offset", ", as line ", column.line(first), " has"));
     }

@@ -40,8 +40,6 @@
 namespace reduced::client {
 namespace {
 
-constexpr char kOp[] = "{op}";
-
 std::string ShapeText(const HostArray& array) {
   return absl::StrCat(array.dtype, " (", absl::StrJoin(array.shape, ", "), ")");
 }
@@ -150,7 +148,7 @@ class Reducer {
       if (status.ok())
         status = MakePartition(arguments_, sides_, (*reader)->fields(), &input.layout.shape, &partition_);
       Answer answer = AnswerOf(source, input, **reader);
-      if (partition_.groups.has_value()) AddNotes(partition_.groups->notes, source, &answer);
+      AddNotes(source, &answer);
       const ExitCode code =
           status.ok() ? Print(std::move(answer), input, Reduce(input)) : ReportError(source, status.message(), kData);
       if (failure == kOk) failure = code;
@@ -202,19 +200,20 @@ class Reducer {
     return place_.server->ReduceArray(paired.x, question_.ops, paired.partition, options);
   }
 
-  // What keys of text make of the fields changes no number, but what the groups are.
-  void AddNotes(const std::vector<std::string>& notes, const std::string& source, Answer* answer) const {
-    for (const std::string& note : notes) {
-      if (!common_.json) std::cerr << "reducectl: " << Printable(absl::StrCat(source, ": --keys: ", note)) << "\n";
-      answer->notes.push_back(absl::StrCat("--keys: ", note));
+  // What keys and masks of text are taken for, once for each source.
+  void AddNotes(const std::string& source, Answer* answer) {
+    answer->notes.insert(answer->notes.end(), partition_.notes.begin(), partition_.notes.end());
+    if (std::exchange(noted_, source) == source || common_.json) return;
+    for (const std::string& note : partition_.notes) {
+      std::cerr << "reducectl: " << Printable(absl::StrCat(source, ": ", note)) << "\n";
     }
   }
 
   ExitCode Print(Answer answer, const Input& input, absl::StatusOr<ArrayReply> reply) {
     if (!reply.ok()) return ReportFailure(answer, input, reply.status());
     EndGroups(partition_, &*reply);
-    ExitCode code = IsTableName(arguments_.out) ? WriteTable(answer, *reply) : kOk;
-    if (code == kOk && !IsTableName(arguments_.out)) code = WriteArrays(arguments_, reply->results, reply->keys);
+    ExitCode code =
+        IsTableName(arguments_.out) ? WriteTable(answer, *reply) : WriteArrays(arguments_, reply->results, reply->keys);
     if (code == kOk && partition_.groups.has_value() && !arguments_.out_keys.empty()) code = WriteLabels(answer);
     if (code == kOk && !arguments_.state.empty()) code = WriteFile(arguments_.state, reply->state);
     if (code != kOk) return code;
@@ -275,7 +274,10 @@ class Reducer {
     const absl::StatusOr<std::string> table =
         GroupTableFile(arguments_.out, LabelsOf(partition_, reply), reply.results);
     if (!table.ok()) return ReportError(SubjectOf(answer), table.status().message(), kUsage);
-    return WriteFile(arguments_.out, *table);
+    const ExitCode code = WriteFile(arguments_.out, *table);
+    return code != kOk || arguments_.out_keys.empty() || partition_.groups.has_value()
+               ? code
+               : WriteNpy(arguments_.out_keys, reply.keys.array);
   }
 
   ExitCode WriteLabels(const Answer& answer) const {
@@ -296,6 +298,7 @@ class Reducer {
   const AxesArguments& arguments_;
   const SideFiles& sides_;
   TextPartition partition_;  // of the input that is reduced
+  std::string noted_;        // the source whose notes about the partition were said
   ExitCode first_failure_ = kOk;
 };
 

@@ -17,6 +17,8 @@
 
 namespace reduced::client {
 
+inline constexpr char kOp[] = "{op}";  // in the name of a file for results: the op
+
 struct AxesArguments {
   PartitionOptions options{};
   bool axis = false;  // --axis

@@ -57,6 +57,12 @@ absl::Status MakePartition(const AxesArguments& arguments, const SideFiles& side
                            TextPartition* partition) {
   *partition = TextPartition{.options = arguments.options};
   PartitionOptions& options = partition->options;
+  if (fields == nullptr && (!sides.key_columns.empty() || !sides.mask_column.empty())) {
+    return absl::InvalidArgumentError("has no columns; allowed: text, or files for --keys and --where");
+  }
+  const auto add_notes = [&](const char* option, const std::vector<std::string>& notes) {
+    for (const std::string& note : notes) partition->notes.push_back(absl::StrCat(option, ": ", note));
+  };
   const FieldColumn* mask = sides.mask_fields.empty() ? nullptr : &sides.mask_fields.front();
   if (!sides.mask_column.empty() && fields != nullptr) mask = &fields->back();
   if (mask != nullptr) {
@@ -65,6 +71,7 @@ absl::Status MakePartition(const AxesArguments& arguments, const SideFiles& side
     absl::StatusOr<std::string> bytes = MaskOf(*mask, sides.comparison);
     if (!bytes.ok()) return absl::InvalidArgumentError(absl::StrCat("--where: ", bytes.status().message()));
     partition->mask = *std::move(bytes);
+    add_notes("--where", mask->notes());
   }
   const auto use_mask = [&] {
     if (mask != nullptr) {
@@ -92,6 +99,7 @@ absl::Status MakePartition(const AxesArguments& arguments, const SideFiles& side
   absl::StatusOr<TextGroups> groups = GroupByFields(keys, arguments.group_by, partition->mask);
   if (!groups.ok()) return absl::InvalidArgumentError(absl::StrCat("--keys: ", groups.status().message()));
   partition->groups = *std::move(groups);
+  add_notes("--keys", partition->groups->notes);
   options.keys = partition->groups->codes.AsKeys();
   if (partition->groups->codes.groups() == 0) {
     options.keys->groups = 1;

@@ -22,6 +22,7 @@ struct TextPartition {
   std::string mask{};                  // a byte for each row; empty: there is none of text
   std::optional<TextGroups> groups{};  // of keys that were encoded
   std::string key_name{};              // of keys of text that were not
+  std::vector<std::string> notes{};    // of keys and mask, after the option: "--keys: ..."
 };
 
 // The options of the arguments, with keys and masks of text added: those of the side files, or else of the `fields`

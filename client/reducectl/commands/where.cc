@@ -33,7 +33,7 @@ bool Holds(const Op& op, const T& field, const T& value) {
   return field < value ? op.less : value < field ? op.greater : op.equal;
 }
 
-absl::Status Bad(const FieldColumn& column, std::int64_t row, absl::string_view allowed) {
+absl::Status BadField(const FieldColumn& column, std::int64_t row, absl::string_view allowed) {
   return absl::InvalidArgumentError(absl::StrCat("line ", column.line(row), ": column \"", column.name().substr(0, 60),
                                                  "\": got \"", absl::CHexEscape(column.text(row).substr(0, 60)),
                                                  "\"; allowed: ", allowed));
@@ -105,7 +105,7 @@ absl::StatusOr<std::string> MaskOf(const FieldColumn& column, const std::optiona
       if (column.missing(row)) continue;
       const absl::string_view text = Strip(column.text(row));
       const std::optional<Number> number = NumberOf(text, /*bools=*/true);
-      if (number != Number{0} && number != Number{1}) return Bad(column, row, "0 and 1, or true and false");
+      if (number != Number{0} && number != Number{1}) return BadField(column, row, "0 and 1, or true and false");
       mask[static_cast<std::size_t>(row)] = number == Number{1} ? 1 : 0;
     }
     return mask;
@@ -114,8 +114,9 @@ absl::StatusOr<std::string> MaskOf(const FieldColumn& column, const std::optiona
   std::optional<Number> number;
   if (!comparison->quoted) number = NumberOf(comparison->value, column.dtype() == "bool");
   if (number.has_value() && column.dtype().empty() && first < column.rows()) {
-    return Bad(column, column.first_text() < 0 ? first : column.first_text(),
-               absl::StrCat("numbers, beside ", comparison->value, "; or '", comparison->value, "' in quotes as text"));
+    return BadField(
+        column, column.first_text() < 0 ? first : column.first_text(),
+        absl::StrCat("numbers, beside ", comparison->value, "; or '", comparison->value, "' in quotes as text"));
   }
   if (!number.has_value() && !column.dtype().empty()) {
     return absl::InvalidArgumentError(absl::StrCat(

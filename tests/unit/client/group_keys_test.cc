@@ -220,6 +220,14 @@ TEST(GroupKeysTest, KeysThatAreSortedOrConstant) {
     of_constant.push_back({Number(static_cast<long double>(constant.back()))});
   }
   ExpectAsOracle({KeyColumn::Numbers(ArrayView::Of(sorted))}, of_sorted);
+  std::swap(sorted.back(), sorted[40000]);  // and nearly sorted
+  std::swap(of_sorted.back(), of_sorted[40000]);
+  ExpectAsOracle({KeyColumn::Numbers(ArrayView::Of(sorted))}, of_sorted);
+  std::vector<std::optional<std::string>> texts;
+  for (int i = 0; i < 40000; ++i) texts.push_back(std::string(static_cast<std::size_t>(i / 1000), 'x'));
+  ExpectTexts(texts);
+  texts[20000] = std::nullopt;
+  ExpectTexts(texts);
   ExpectAsOracle({KeyColumn::Numbers(ArrayView::Of(constant))}, of_constant);
 }
 
@@ -320,7 +328,7 @@ TEST(GroupKeysTest, HashesThatCollide) {
   for (const std::uint64_t mask : {0ULL, 1ULL << 63, 0xff00ULL}) {
     for (const std::int64_t few_groups : {0, 1 << 20}) {
       const KeyEncoding how = {.hash_mask = mask, .few_groups = few_groups};
-      ExpectSame(KeyEncoder<std::string_view, std::int32_t>(*std::get<TextRows>(*rows), how).Run(), expected);
+      ExpectSame(EncodeRows<std::string_view, std::int32_t>(*std::get<TextRows>(*rows), how), expected);
     }
   }
 }
@@ -337,10 +345,10 @@ TEST(GroupKeysTest, CodesOf64Bits) {
   for (const std::int64_t number : numbers) rows.push_back({Number(static_cast<long double>(number))});
   for (const std::int64_t few_groups : {0, 1 << 20}) {
     const KeyEncoding how = {.sort = false, .few_groups = few_groups};
-    const KeyCodes codes = KeyEncoder<std::string_view, std::int64_t>(*std::get<TextRows>(*of_texts), how).Run();
+    const KeyCodes codes = EncodeRows<std::string_view, std::int64_t>(*std::get<TextRows>(*of_texts), how);
     EXPECT_EQ(codes.View().dtype, "i64");
     ExpectSame(codes, Oracle(RowsOfTexts(texts), false, true));
-    ExpectSame(KeyEncoder<std::uint64_t, std::int64_t>(*std::get<NumberRows>(*of_numbers), how).Run(),
+    ExpectSame(EncodeRows<std::uint64_t, std::int64_t>(*std::get<NumberRows>(*of_numbers), how),
                Oracle(rows, false, true));
   }
 }
