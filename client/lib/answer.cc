@@ -200,6 +200,10 @@ bool SamePolicy(int asked, int got) { return std::max(asked, 1) == got; }
 
 // Whether a state has the op of a call, and of its other operand the dtype that was asked for, if that is known.
 bool IsOfCall(const Asked& asked, const OpCall& call, const OpCall& got) {
+  if (call.given().shard.has_value()) {  // a state has no more use for where the part began
+    const std::optional<Shard>& shard = got.given().shard;
+    return got.op == call.op && shard.has_value() && shard->whole == call.given().shard->whole;
+  }
   const std::optional<DType> other = got.given().other;
   if (!other.has_value() || call.given().other.has_value()) return call == got;
   const int known = OtherOf(call.op) == OtherOperand::kY ? asked.y : asked.weights;
@@ -424,7 +428,8 @@ absl::Status CheckArraysStateOf(const Asked& asked, const Answer& answer) {
   for (int i = 0; i < answer.arrays_size(); ++i) {
     const auto& shape = answer.arrays(i).array().shape();
     const auto op = static_cast<std::size_t>(i);  // CheckShape has seen that the shape ends with that of its answer
-    const auto own = op < asked.calls.size() ? std::ssize(AnswerShape(asked.calls[op])) : 0;
+    const OpCall call = op < asked.calls.size() ? asked.calls[op] : OpCall(*OpFromNumber(asked.ops[op]));
+    const auto own = std::ssize(AnswerShape(call));
     if (!std::equal(shape.begin(), shape.end() - own, state.shape().begin(), state.shape().end())) {
       return Wrong("arrays_state.shape", "another", "that of the results");
     }

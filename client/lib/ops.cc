@@ -6,6 +6,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "proto/codec/op_call.h"
@@ -65,6 +66,14 @@ std::string ArgBottomK(std::int64_t k) { return absl::StrCat("argbottomk(", k, "
 std::string Compare(double rtol, double atol, bool equal_nan) {
   return absl::StrCat("compare(rtol=", Joined({rtol}), ",atol=", Joined({atol}),
                       ",equal_nan=", equal_nan ? "true" : "false", ")");
+}
+
+std::string Fingerprint(const std::vector<std::int64_t>& shape, const std::vector<std::int64_t>& offset) {
+  return absl::StrCat("fingerprint(shape=", absl::StrJoin(shape, ","),
+                      offset.empty() ? "" : ";offset=", absl::StrJoin(offset, ","), ")");
+}
+std::string FingerprintText(std::uint64_t first, std::uint64_t second) {
+  return absl::StrFormat("%016x%016x", first, second);
 }
 
 }  // namespace ops

@@ -166,6 +166,7 @@ absl::StatusOr<reduced::Answer> ReduceAll(Engine& engine, const ReduceSpec& spec
     if (absl::Status status = finish(); !status.ok()) return status;
     if (clock.Ask()) return InterruptedError();
     job.spec.count = size / width;
+    for (OpCall& call : job.spec.ops) call = StartingAt(at / width, call);
     job.array = {.data = data};
     if (array.reader.in_memory) job.array = {.read = &array.reader.read};
     running.emplace(engine, job);

@@ -47,6 +47,14 @@ inline constexpr std::string_view kComparisonFigures[] = {
     "mismatches", "first",         "first_x", "first_y",       "max_abs",        "max_abs_index",
     "max_rel",    "max_rel_index", "max_ulp", "max_ulp_index", "different_bits", "rmse"};
 
+// 128 bits that tell whether an array is the same array: FingerprintParameters of reduced.proto defines them. Of a part
+// of a larger array: the shape of that, and the index in it of the part's first element, along each of its dimensions.
+// The states of all parts merge to the fingerprint of that array. The answer is two u64; their text has 32 hexadecimal
+// digits.
+REDUCED_EXPORT std::string Fingerprint(const std::vector<std::int64_t>& shape,
+                                       const std::vector<std::int64_t>& offset = {});
+REDUCED_EXPORT std::string FingerprintText(std::uint64_t first, std::uint64_t second);
+
 }  // namespace ops
 
 // Cuts a list at the commas that are outside of parentheses: "sum,quantile(0.25,0.5)" are two ops.

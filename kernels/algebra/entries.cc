@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "kernels/algebra/polynomial.h"
 #include "kernels/exact/fixed_point.h"
 #include "kernels/exact/terms.h"
 
@@ -67,6 +68,8 @@ Entries NoEntries(const OpCall& call, DType dtype) {
       return {.rule = EntriesRule::kUnion};
     case Op::kDistanceMax:
       return {.rule = EntriesRule::kMax};
+    case Op::kFingerprint:
+      return {.rule = EntriesRule::kPolynomial, .most = call.given().shard.has_value() ? 0 : WordsOfElement(dtype)};
     default:
       if (const auto terms = TermsOf(call.op); !terms.empty()) {
         return {.rule = EntriesRule::kIntegers,
@@ -97,6 +100,7 @@ void Merge(const Entries& more, Entries* into) {
     const auto [key, value] = mine ? at(*into, a++) : at(more, b++);
     if (into->rule != EntriesRule::kFirst && !both.keys.empty() && both.keys.back() == key) {
       if (into->rule == EntriesRule::kSum) both.values.back() += value;
+      if (into->rule == EntriesRule::kPolynomial) both.values.back() = Residue(both.values.back() + value);
       if (into->rule == EntriesRule::kMax) both.values.back() = std::max(both.values.back(), value);
       continue;
     }

@@ -16,6 +16,7 @@
 //   cov_matrix,            likewise, the integers of each pair     a word of an integer              kIntegers
 //   corr_matrix            of columns after those of the one before
 //   compare                likewise, and RecordKey(number, word)   a word of a record                kIntegers
+//   fingerprint            the number of a base                    a sum of powers, modulo p         kPolynomial
 #ifndef REDUCED_KERNELS_ALGEBRA_ENTRIES_H_
 #define REDUCED_KERNELS_ALGEBRA_ENTRIES_H_
 
@@ -37,6 +38,7 @@ enum class EntriesRule : std::uint8_t {
   // Integers in two's complement are added: each has `most` words, and an entry for each word that is not 0. Of records
   // with the same number the least one stays; each has all its words.
   kIntegers,
+  kPolynomial,  // values are added modulo p (polynomial.h); of elements that come later they are multiplied before
 };
 
 // Keys of kIntegers.
@@ -55,7 +57,8 @@ constexpr bool IsRecordIndex(std::uint64_t key) { return key >= kFirstRecordKey 
 // A value.
 struct Entries {
   EntriesRule rule = EntriesRule::kSum;
-  std::int64_t most = 0;  // of kFirst: how many stay; of kIntegers: how many words an integer has
+  std::int64_t most = 0;  // of kFirst: how many stay; of kIntegers: how many words an integer has; of
+                          // kPolynomial: how many an element has, 0 if its place in the whole array is known
   // In ascending order.
   std::vector<std::uint64_t> keys{};
   std::vector<std::uint64_t> values{};  // one for each key; of kUnion none

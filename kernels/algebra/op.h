@@ -1,9 +1,9 @@
 // The operations. An op is a row: which accumulator its answer is read from, what type the answer has, what an empty
 // array answers. Ops that share an accumulator (sum and mean; min, argmin, max and argmax) cost one between them, and
 // all the accumulators that a request needs are filled in one read of the array (kernels/README.md has the exceptions).
-// Ops without an accumulator are about the distribution of the elements, or about pairs of elements of two arrays, or of
-// two columns of one. Each has a fold (folds/fold.h) and entries of a State (entries.h) of its own, may have parameters
-// (op_call.h), and is answered in arrays only.
+// Ops without an accumulator are about the distribution of the elements, or about pairs of elements of two arrays, or
+// of two columns of one. Each has a fold (folds/fold.h) and entries of a State (entries.h) of its own, may have
+// parameters (op_call.h), and is answered in arrays only.
 //
 // To add an op: a row here, its line in the proto enum, and its case in finalize.cc, which reads what an op answers off
 // a state by answer.h; a new accumulator besides only if none of these holds what it needs (accumulator.h).
@@ -115,7 +115,9 @@ enum class OtherOperand : std::uint8_t { kNone, kY, kWeights };
   X(kCovMatrix, 48, "cov_matrix", kNone, kF64, kAll, kNone, false,                                                     \
     "cov of each two columns of rows of k elements, [k, k]; NaN if n <= ddof")                                         \
   X(kCorrMatrix, 49, "corr_matrix", kNone, kF64, kAll, kNone, false,                                                   \
-    "corr of each two columns of rows of k elements, [k, k]; NaN of a constant column")
+    "corr of each two columns of rows of k elements, [k, k]; NaN of a constant column")                                \
+  X(kFingerprint, 50, "fingerprint", kNone, kU64, kAll, kNone, false,                                                  \
+    "128 bits of all bits and where they are: two u64")
 
 enum class Op : std::uint8_t {
 #define REDUCED_X(enumerator, number, ...) enumerator = number,

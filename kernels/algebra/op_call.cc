@@ -76,6 +76,30 @@ absl::Status CheckCounts(const KeyCounts& counts, DType dtype, const std::string
   return absl::OkStatus();
 }
 
+// The part's own shape is not looked at.
+absl::Status CheckShard(const Shard& shard, const std::string& field) {
+  if (shard.whole.size() > kMaxShardDimensions) {
+    return Wrong(field, "shape", absl::StrCat(shard.whole.size(), " dimensions"),
+                 absl::StrCat("at most ", kMaxShardDimensions));
+  }
+  if (!shard.offset.empty() && shard.offset.size() != shard.whole.size()) {
+    return Wrong(field, "offset", absl::StrCat(shard.offset.size(), " numbers"),
+                 absl::StrCat("none, or ", shard.whole.size(), ", as shape has"));
+  }
+  std::int64_t elements = 1;
+  for (std::size_t i = 0; i < shard.whole.size(); ++i) {
+    const std::int64_t size = shard.whole[i];
+    if (size < 0 || size > kMaxShardElements / std::max<std::int64_t>(elements, 1)) {
+      return Wrong(field, absl::StrFormat("shape[%d]", i), absl::StrCat(size),
+                   absl::StrCat("0 and more, with a product of at most ", kMaxShardElements));
+    }
+    elements *= std::max<std::int64_t>(size, 1);
+    if (shard.offset.empty() || (shard.offset[i] >= 0 && shard.offset[i] <= size)) continue;
+    return Wrong(field, absl::StrFormat("offset[%d]", i), absl::StrCat(shard.offset[i]), absl::StrCat("0 to ", size));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 bool IsQuantile(Op op) { return op == Op::kMedian || op == Op::kQuantile; }
@@ -104,6 +128,13 @@ OpCall OpCall::With(DType other) const {
   return {op, std::move(parameters)};
 }
 
+OpCall StartingAt(std::int64_t first, const OpCall& call) {
+  if (!call.given().shard.has_value()) return call;
+  OpParameters parameters = call.given();
+  parameters.shard->first = first;
+  return {call.op, std::move(parameters)};
+}
+
 DType ResultDType(const OpCall& call, DType dtype) {
   if (call.given().other.has_value() && RowOf(call.op).result == ResultRule::kWide) {  // of products
     const bool negative = RowOf(dtype).is_signed || RowOf(*call.given().other).is_signed;
@@ -121,6 +152,7 @@ std::vector<std::int64_t> AnswerShape(const OpCall& call) {
   if (IsTop(call.op)) return {given.k};
   if (IsMatrix(call.op)) return {given.columns, given.columns};
   if (call.op == Op::kCompare) return {kComparisonFigures};
+  if (call.op == Op::kFingerprint) return {kFingerprintWords};
   return {};
 }
 
@@ -150,6 +182,7 @@ absl::Status Validate(const OpCall& call, DType dtype, std::string_view field) {
   }
   if (call.op == Op::kQuantile) return CheckQuantiles(given.quantiles, name);
   if (call.op == Op::kHistogram) return CheckEdges(given.edges, name);
+  if (call.op == Op::kFingerprint && given.shard.has_value()) return CheckShard(*given.shard, name);
   if (call.op == Op::kCompare) {
     for (const auto& [parameter, value] : {std::pair("rtol", given.rtol), std::pair("atol", given.atol)}) {
       if (!(value >= 0)) return Wrong(name, parameter, Text(value), "0 or more");

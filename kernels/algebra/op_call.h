@@ -33,6 +33,9 @@ inline constexpr std::size_t kMaxPrefixes = 65'536;
 inline constexpr std::int64_t kMaxColumns = 64;
 // The figures of compare: folds/compare.h names them.
 inline constexpr std::int64_t kComparisonFigures = 12;
+inline constexpr std::int64_t kFingerprintWords = 2;
+inline constexpr std::size_t kMaxShardDimensions = 64;
+inline constexpr std::int64_t kMaxShardElements = std::int64_t{1} << 60;
 
 // What a state of a quantile counts elements by: the highest bits of their sort keys (sort_key.h).
 struct KeyCounts {
@@ -42,6 +45,16 @@ struct KeyCounts {
   std::vector<std::uint64_t> within{};
 
   friend bool operator==(const KeyCounts&, const KeyCounts&) = default;
+};
+
+// Where the elements that are reduced are in a larger array.
+struct Shard {
+  std::vector<std::int64_t> whole{};   // the shape of that array
+  std::vector<std::int64_t> offset{};  // of element 0 of the part, along each dimension; none: 0
+  std::vector<std::int64_t> part{};    // the shape of the part; none until that is known
+  std::int64_t first = 0;              // in the part, of the first element that is reduced
+
+  friend bool operator==(const Shard&, const Shard&) = default;
 };
 
 struct OpParameters {
@@ -63,6 +76,8 @@ struct OpParameters {
   double rtol = 0;
   double atol = 0;
   bool equal_nan = false;
+  // Of fingerprint: absent, if the array is whole. In states without what differs from part to part.
+  std::optional<Shard> shard{};
   // Of ops with another operand: the dtype of that. Absent until the operand is known.
   std::optional<DType> other{};
 
@@ -91,6 +106,11 @@ struct OpCall {
   Op op;
   std::shared_ptr<const OpParameters> parameters{};  // null: the op has none
 };
+
+// The call for elements from `first` on of the array that it is about: of a fingerprint of a part.
+OpCall StartingAt(std::int64_t first, const OpCall& call);
+// Of a fingerprint: how many words an element has in its polynomial.
+inline int WordsOfElement(DType dtype) { return RowOf(dtype).bytes == 8 ? 2 : 1; }
 
 // The type that the op answers with for elements of `dtype`.
 DType ResultDType(const OpCall& call, DType dtype);

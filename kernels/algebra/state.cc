@@ -3,6 +3,7 @@
 #include <cstddef>
 
 #include "kernels/algebra/accumulator.h"
+#include "kernels/algebra/polynomial.h"
 
 namespace reduced {
 
@@ -23,6 +24,13 @@ void Combine(const State& later, State* into) {
 
 void Shift(std::int64_t begin, State* state) {
   ForIndexes(state, [begin](std::int64_t index) { return begin + index; });
+  for (Entries& entries : state->entries) {
+    if (entries.rule != EntriesRule::kPolynomial || entries.most == 0 || entries.keys.empty()) continue;
+    const Residues power = PowersOfBases(static_cast<std::uint64_t>(begin * entries.most));
+    for (std::size_t i = 0; i < entries.keys.size(); ++i) {
+      entries.values[i] = ResidueOfProduct(entries.values[i], power[entries.keys[i]]);
+    }
+  }
 }
 
 }  // namespace reduced

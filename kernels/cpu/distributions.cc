@@ -28,7 +28,7 @@ constexpr std::int64_t kLongOutputBytes = 4 * kBlockBytes;
 // An op, and where its answers go.
 struct Asked {
   OpCall call;
-  std::size_t other = 0;          // which of the sources its other operand is; 0: it has none
+  std::size_t other = 0;          // which of the sources its other operand is, or kPositions; 0: it has none
   std::byte* answers = nullptr;   // null: they are not wanted
   std::int64_t output_bytes = 0;  // of the answer for one output
 };
@@ -69,7 +69,9 @@ class DistributionReduction {
                 .give = [&scratch, &job](std::int64_t bytes) { scratch.Give(bytes, job.caller); },
                 .why_stop = [&job] { return WhyStop(job); }},
         width_(RowOf(job.spec.dtype).bytes),
-        elements_(*job.partition, loaded, loaded.sources.size()),
+        elements_(*job.partition, loaded, loaded.sources.size(),
+                  std::any_of(asked_.begin(), asked_.end(),
+                              [](const Asked& each) { return each.other == OutputElements::kPositions; })),
         errors_(asked_.size(), op_errors),
         stop_(job) {
     // Finding the index of an element that a mask keeps takes a walk through its run.
@@ -294,7 +296,8 @@ absl::Status ReduceDistributions(const Job& job, const GroupingContext& context,
     (HasAccumulator(call) ? others : numbers).push_back(i);
     if (HasAccumulator(call)) continue;
     const OtherOperand other = OtherOf(call.op);
-    const std::size_t source = other == OtherOperand::kNone                      ? 0
+    const std::size_t source = call.op == Op::kFingerprint                       ? OutputElements::kPositions
+                               : other == OtherOperand::kNone                    ? 0
                                : other == OtherOperand::kY || !job.y.has_value() ? 1
                                                                                  : 2;
     asked.push_back({call, source, answers->empty() ? nullptr : (*answers)[i],

@@ -141,7 +141,8 @@ absl::StatusOr<LoadedPartition> LoadPartition(const Job& job, const std::byte* d
   return loaded;
 }
 
-OutputElements::OutputElements(const Partition& partition, const LoadedPartition& loaded, std::size_t sources)
+OutputElements::OutputElements(const Partition& partition, const LoadedPartition& loaded, std::size_t sources,
+                               bool positions)
     : layout_(partition.layout),
       sources_(std::span(loaded.sources).first(sources)),
       grouping_(loaded.grouping),
@@ -149,7 +150,10 @@ OutputElements::OutputElements(const Partition& partition, const LoadedPartition
       grouped_(partition.grouped()),
       mask_(keyed_ && layout_.outputs == 1 ? MaskView() : loaded.mask),  // else it made the groups
       adjacent_(!keyed_ && (grouped_ ? layout_.outputs == 1 : layout_.run() >= layout_.elements)),
-      in_place_(adjacent_ && !mask_ && AllInOrder(sources_)) {}
+      in_place_(adjacent_ && !mask_ && AllInOrder(sources_)) {
+  for (std::size_t i = 0; i < sources; ++i) widths_[i] = sources_[i].width;
+  if (positions && (mask_ || keyed_)) widths_[kPositions] = sizeof(std::int64_t);
+}
 
 Layout OutputElements::Names() const {
   Layout names;
@@ -209,6 +213,13 @@ void OutputElements::Indices(const Output& output, std::int64_t first, std::int6
   }
 }
 
+void OutputElements::Positions(const Output& output, std::int64_t first, std::int64_t count,
+                               std::int64_t* positions) const {
+  for (std::int64_t i = 0; i < count; ++i) {
+    positions[i] = keyed_ ? std::int64_t{grouping_.rows[output.start + first + i]} : first + i;
+  }
+}
+
 std::int64_t OutputElements::CountKept(const Output& output, std::int64_t first, std::int64_t positions) const {
   if (adjacent_) return mask_.Count(output.start + first, positions);
   std::int64_t indices[kRun];
@@ -242,6 +253,10 @@ void OutputElements::CountRanks(absl::FunctionRef<bool()> stopped, Output* outpu
 
 std::int64_t OutputElements::Gather(const Output& output, std::int64_t first, std::int64_t positions, std::int64_t has,
                                     Buffers& buffers) const {
+  std::int64_t positions_of_run[kRun];
+  std::byte* const positions_out =
+      widths_[kPositions] == 0 ? nullptr : buffers[kPositions].get() + has * widths_[kPositions];
+  if (positions_out != nullptr) Positions(output, first, positions, positions_of_run);
   if (adjacent_) {
     const std::int64_t index = output.start + first;
     std::uint8_t room[kRun];
@@ -259,6 +274,10 @@ std::int64_t OutputElements::Gather(const Output& output, std::int64_t first, st
         kept = MovesOf(source.width).keep(out, kept_bytes, positions, out);
       }
     }
+    if (positions_out != nullptr) {  // there is a mask, since outputs by keys are not adjacent
+      MovesOf(sizeof(std::int64_t))
+          .keep(reinterpret_cast<const std::byte*>(positions_of_run), kept_bytes, positions, positions_out);
+    }
     return kept;
   }
   std::int64_t indices[kRun];
@@ -269,6 +288,7 @@ std::int64_t OutputElements::Gather(const Output& output, std::int64_t first, st
     for (std::int64_t i = 0; i < positions; ++i) {
       const std::int64_t index = indices[i];
       indices[kept] = index;
+      if (positions_out != nullptr) positions_of_run[kept] = positions_of_run[i];
       kept += mask_.Keeps(index);
     }
   }
@@ -281,22 +301,26 @@ std::int64_t OutputElements::Gather(const Output& output, std::int64_t first, st
     MovesOf(source.width)
         .pick(source.data, source.broadcast.empty() ? indices : others, kept, buffers[i].get() + has * source.width);
   }
+  if (positions_out != nullptr) {
+    std::memcpy(positions_out, positions_of_run, static_cast<std::size_t>(kept) * sizeof(std::int64_t));
+  }
   return kept;
 }
 
 void OutputElements::Move(Buffers& buffers, std::int64_t from, std::int64_t to, std::int64_t count) const {
   if (count == 0) return;
-  for (std::size_t i = 0; i < sources_.size(); ++i) {
-    const std::int64_t width = sources_[i].width;
+  for (std::size_t i = 0; i < kMostSources; ++i) {
+    const std::int64_t width = widths_[i];
+    if (width == 0) continue;
     std::memmove(buffers[i].get() + to * width, buffers[i].get() + from * width,
                  static_cast<std::size_t>(count * width));
   }
 }
 
 void OutputElements::Clear(Buffers& buffers, std::int64_t from, std::int64_t count) const {
-  for (std::size_t i = 0; i < sources_.size(); ++i) {
-    const std::int64_t width = sources_[i].width;
-    std::memset(buffers[i].get() + from * width, 0, static_cast<std::size_t>(count * width));
+  for (std::size_t i = 0; i < kMostSources; ++i) {
+    const std::int64_t width = widths_[i];
+    if (width != 0) std::memset(buffers[i].get() + from * width, 0, static_cast<std::size_t>(count * width));
   }
 }
 

@@ -5,6 +5,7 @@
 #define REDUCED_KERNELS_CPU_OUTPUT_ELEMENTS_H_
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -59,10 +60,14 @@ class OutputElements {
   // Positions that are looked at in one go, and between two ranks that are known.
   static constexpr std::int64_t kRun = 4096;
   static constexpr std::int64_t kRunsBetweenLooks = 64;  // at the deadline
+  // The number of the source that has the positions of elements as indexes count them, i64: null, if they are the
+  // ranks.
+  static constexpr std::size_t kPositions = 3;
 
-  // `sources`: the first ones that the partition has. Bounds and rows of keys may come later, before Find. All of it
-  // outlives this.
-  OutputElements(const Partition& partition, const LoadedPartition& loaded, std::size_t sources);
+  // `sources`: the first ones that the partition has. `positions`: whether these are wanted. Bounds and rows of keys
+  // may come later, before Find. All of it outlives this.
+  OutputElements(const Partition& partition, const LoadedPartition& loaded, std::size_t sources,
+                 bool positions = false);
 
   bool keyed() const { return keyed_; }
   bool grouped() const { return grouped_; }    // by segments or keys
@@ -116,8 +121,9 @@ class OutputElements {
     }
     thread_local Buffers buffers;
     std::int64_t widest = 1;
-    for (std::size_t i = 0; i < sources_.size(); ++i) {
-      widest = std::max(widest, sources_[i].width);
+    for (std::size_t i = 0; i < kMostSources; ++i) {
+      if (widths_[i] == 0) continue;
+      widest = std::max(widest, widths_[i]);
       if (buffers[i] == nullptr) buffers[i] = std::make_unique<std::byte[]>(kBufferBytes);
       elements[i] = buffers[i].get();
     }
@@ -157,7 +163,7 @@ class OutputElements {
   std::int64_t IndexOf(const Output& output, std::int64_t rank) const;
 
  private:
-  static constexpr std::size_t kMostSources = 3;
+  static constexpr std::size_t kMostSources = kPositions + 1;
   // A tile of each source, and what comes with the run in which it ends.
   static constexpr std::int64_t kBufferBytes = kTileBytes + kRun * static_cast<std::int64_t>(sizeof(std::uint64_t));
   using Buffers = std::unique_ptr<std::byte[]>[kMostSources];
@@ -167,6 +173,8 @@ class OutputElements {
   // The number of elements from position `first` on, of at most kRun positions.
   std::int64_t CountKept(const Output& output, std::int64_t first, std::int64_t positions) const;
   void CountRanks(absl::FunctionRef<bool()> stopped, Output* output) const;
+  // The positions, as indexes count them, of what is at positions from `first` on.
+  void Positions(const Output& output, std::int64_t first, std::int64_t count, std::int64_t* positions) const;
   // Copies the elements of at most kRun positions to the buffers, behind the `has` elements that these have; returns
   // how many there are.
   std::int64_t Gather(const Output& output, std::int64_t first, std::int64_t positions, std::int64_t has,
@@ -182,7 +190,8 @@ class OutputElements {
   const bool grouped_;
   const MaskView mask_;
   const bool adjacent_;
-  const bool in_place_;  // an output's elements are neighbours in each source
+  const bool in_place_;                              // an output's elements are neighbours in each source
+  std::array<std::int64_t, kMostSources> widths_{};  // bytes of an element of each source; 0: there is no such source
 };
 
 }  // namespace reduced

@@ -31,7 +31,7 @@ int CudaLane::WholeArray::DigitFor(int bytes, std::size_t brackets, std::int64_t
 bool CudaLane::WholeArray::Answers(const Job& job, const OpCall& call) {
   if (OtherOf(call.op) != OtherOperand::kNone) return AnswersPairs(job, call);
   if (call.op == Op::kDistinctExact) return RowOf(job.spec.dtype).bytes <= 2;
-  return !HasAccumulator(call) && TermsOf(call.op).empty();
+  return !HasAccumulator(call) && TermsOf(call.op).empty() && call.op != Op::kFingerprint;
 }
 
 absl::Status CudaLane::WholeArray::Answer(const OpCall& call, const std::byte* data, const std::byte* other,

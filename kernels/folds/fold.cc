@@ -35,6 +35,8 @@ std::unique_ptr<DistributionFold> MakeDistributionFold(const OpCall& call, const
       return MakeMatrixFold(call, spec, limits);
     case Op::kCompare:
       return MakeCompareFold(call, spec, limits);
+    case Op::kFingerprint:
+      return MakeFingerprintFold(call, spec, limits);
     case Op::kDot:
     case Op::kWeightedSum:
     case Op::kWeightedMean:
@@ -69,6 +71,7 @@ std::optional<std::int64_t> MostEntries(const OpCall& call, DType dtype) {
     return IsMatrix(call.op) ? PairsOfColumns(given.columns) * most : most;
   }
   if (call.op == Op::kDistanceMax) return 1;
+  if (none.rule == EntriesRule::kPolynomial) return kFingerprintWords;
   if (RowOf(dtype).bytes <= 2) return std::int64_t{1} << (8 * RowOf(dtype).bytes);
   if (call.op == Op::kDistinct) return std::int64_t{1} << kSketchBits;
   return std::nullopt;

@@ -45,7 +45,8 @@ class DistributionFold {
 
   // Adds the elements at ranks [first, first + count) of the output, which lie at any address. Ranks ascend from call
   // to call. Different parts may be added to at the same time. `others`: as many elements of the op's other operand, of
-  // dtype OpParameters.other; null if the op has none.
+  // dtype OpParameters.other; null if the op has none. Of fingerprint: the positions of the elements, as i64, where
+  // they are not their ranks.
   virtual absl::Status Add(const void* elements, const void* others, std::int64_t first, std::int64_t count) = 0;
 
   // Adds what a part has. `part` has the same type, and is of no use afterwards.

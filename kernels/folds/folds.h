@@ -29,6 +29,8 @@ std::unique_ptr<DistributionFold> MakeShapeFold(const OpCall& call, const Reduce
 std::unique_ptr<DistributionFold> MakePairSumsFold(const OpCall& call, const ReduceSpec& spec,
                                                    const FoldLimits& limits);
 std::unique_ptr<DistributionFold> MakeMatrixFold(const OpCall& call, const ReduceSpec& spec, const FoldLimits& limits);
+std::unique_ptr<DistributionFold> MakeFingerprintFold(const OpCall& call, const ReduceSpec& spec,
+                                                      const FoldLimits& limits);
 std::unique_ptr<DistributionFold> MakeCompareFold(const OpCall& call, const ReduceSpec& spec, const FoldLimits& limits);
 
 }  // namespace reduced

@@ -109,6 +109,16 @@ void WriteKeys(DType dtype, const std::vector<__int128>& keys, v1::ArrayResult* 
   });
 }
 
+// Whether parts may lie side by side: the places in a fingerprint's sum of powers can be moved together only.
+absl::Status CheckCanInterleave(const ReduceSpec& spec) {
+  for (const OpCall& call : spec.ops) {
+    if (call.op != Op::kFingerprint || call.given().shard.has_value()) continue;
+    return Refused(
+        "rows: got several with op fingerprint; allowed: 1, or fingerprint with the shape of the whole array");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 std::int64_t LeastStateBytes(const ReduceSpec& spec) {
@@ -192,6 +202,7 @@ absl::Status ArraysMerger::Append(const v1::ArraysState& part, absl::string_view
   Whole parsed;
   absl::Status status = Parse(part, &parsed);
   if (status.ok()) status = CheckRows("positions", parsed.positions, part_rows_);
+  if (status.ok() && part_rows_.count > 1) status = CheckCanInterleave(parsed.question);
   if (status.ok() && whole_.has_value()) status = CheckFollows(parsed);
   if (status.ok()) status = Add(std::move(parsed));
   if (!absl::IsInvalidArgument(status)) return status;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "kernels/algebra/polynomial.h"
 #include "kernels/algebra/sort_key.h"
 #include "kernels/exact/terms.h"
 #include "kernels/folds/compare.h"
@@ -115,6 +116,7 @@ absl::Status CheckIntegers(const Entries& entries, const ReduceSpec& spec, const
 bool IsKey(const OpCall& call, const ReduceSpec& spec, std::uint64_t number) {
   if (call.op == Op::kHistogram) return number < call.given().edges.size() - 1;
   if (call.op == Op::kDistanceMax) return number == 0;
+  if (call.op == Op::kFingerprint) return number < kPolynomialBases.size();
   if (const Entries none = NoEntries(call, spec.dtype); none.rule == EntriesRule::kIntegers) {
     return IsKeyOfIntegers(call, static_cast<std::size_t>(none.most), number);
   }
@@ -158,6 +160,14 @@ absl::Status CheckValues(const Entries& entries, const ReduceSpec& spec, const O
     const std::uint64_t bits = size == 0 ? 1 : entries.values.front();
     if (bits != 0 && (bits <= infinity || bits == most) && size <= count) return absl::OkStatus();
     return Bad("values", absl::StrFormat("%d", bits), "the bits of a distance above 0, of an element at least");
+  }
+  if (call.op == Op::kFingerprint) {
+    const std::size_t wanted = count == 0 ? 0 : kPolynomialBases.size();
+    if (size != wanted) return Bad("keys", absl::StrFormat("%d of them", size), absl::StrFormat("%d", wanted));
+    for (const std::uint64_t value : entries.values) {
+      if (value >= kPrime) return Bad("values", absl::StrFormat("%d", value), absl::StrFormat("0 to %d", kPrime - 1));
+    }
+    return absl::OkStatus();
   }
   const bool counted = spec.nan_policy == NanPolicy::kPropagate || !RowOf(spec.dtype).is_float;
   if (entries.rule == EntriesRule::kSum) {

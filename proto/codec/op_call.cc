@@ -122,6 +122,17 @@ absl::Status ParseCompare(absl::string_view /*field*/, const v1::OpCall& call, O
   return absl::OkStatus();
 }
 
+absl::Status ParseFingerprint(absl::string_view field, const v1::OpCall& call, OpParameters* to) {
+  const v1::FingerprintParameters& from = call.fingerprint();
+  if (from.shape().empty() && !from.offset().empty()) {
+    return Wrong(field, ".offset: got ", from.offset_size(), " numbers without shape; allowed: none, or with it");
+  }
+  if (from.shape().empty()) return absl::OkStatus();
+  to->shard.emplace(Shard{.whole = {from.shape().begin(), from.shape().end()},
+                          .offset = {from.offset().begin(), from.offset().end()}});
+  return absl::OkStatus();
+}
+
 // ---- texts
 
 // The arguments between parentheses: numbers, and what keys have.
@@ -157,7 +168,8 @@ std::optional<Arguments> ParseArguments(absl::string_view text) {
     const auto [named, is_new] = arguments.named.try_emplace(key);
     if (!is_new) return std::nullopt;
     named->second.emplace_back(absl::StripAsciiWhitespace(item.substr(equals + 1)));
-    list = key == "edges" || key == "within" ? &named->second : &arguments.numbers;
+    const bool is_list = key == "edges" || key == "within" || key == "shape" || key == "offset";
+    list = is_list ? &named->second : &arguments.numbers;
   }
   // "median(method=lower)" and "quantile()" have no numbers.
   if (arguments.numbers.size() == 1 && arguments.numbers.front().empty()) arguments.numbers.clear();
@@ -257,6 +269,18 @@ bool SetCompare(const Arguments& from, v1::OpCall* to) {
   return right;
 }
 
+bool SetFingerprint(const Arguments& from, v1::OpCall* to) {
+  v1::FingerprintParameters& fingerprint = *to->mutable_fingerprint();
+  const auto set = [&from](const char* name, google::protobuf::RepeatedField<std::int64_t>* numbers) {
+    const auto found = from.named.find(name);
+    return found == from.named.end() ||
+           std::all_of(found->second.begin(), found->second.end(),
+                       [&](const std::string& item) { return absl::SimpleAtoi(item, numbers->Add()); });
+  };
+  return from.numbers.empty() && from.has_only({"shape", "offset"}) && set("shape", fingerprint.mutable_shape()) &&
+         set("offset", fingerprint.mutable_offset());
+}
+
 // ---- ops
 
 // An op that has parameters: as a field of OpCall, and as arguments of its text.
@@ -283,6 +307,8 @@ constexpr ParametersRow kParameters[] = {
      "compare(rtol=X,atol=X,equal_nan=true|false)"},
     {Op::kCovMatrix, true, v1::OpCall::kMatrix, "matrix", ParseMatrix, SetMatrix, "cov_matrix(COLUMNS)"},
     {Op::kCorrMatrix, true, v1::OpCall::kMatrix, "matrix", ParseMatrix, SetMatrix, "corr_matrix(COLUMNS)"},
+    {Op::kFingerprint, false, v1::OpCall::kFingerprint, "fingerprint", ParseFingerprint, SetFingerprint,
+     "fingerprint(shape=N,...;offset=N,...)"},
 };
 
 const ParametersRow* ParametersOf(Op op) {
@@ -369,6 +395,11 @@ void ToProto(const OpCall& from, v1::OpCall* to) {
     case v1::OpCall::kMatrix:
       to->mutable_matrix()->set_columns(given.columns);
       return;
+    case v1::OpCall::kFingerprint:  // the offset is that of a part
+      if (given.shard.has_value()) {
+        to->mutable_fingerprint()->mutable_shape()->Assign(given.shard->whole.begin(), given.shard->whole.end());
+      }
+      return;
     case v1::OpCall::PARAMETERS_NOT_SET:
       return;
   }
@@ -389,6 +420,8 @@ std::string OpText(const OpCall& call, bool counts) {
   if (given.rtol != 0) arguments.push_back(absl::StrCat("rtol=", Text(given.rtol)));
   if (given.atol != 0) arguments.push_back(absl::StrCat("atol=", Text(given.atol)));
   if (given.equal_nan) arguments.push_back("equal_nan=true");
+  // The offset is that of a part.
+  if (given.shard.has_value()) arguments.push_back(absl::StrCat("shape=", absl::StrJoin(given.shard->whole, ",")));
   if (counts && given.counts.bits > 0) arguments.push_back(absl::StrCat("bits=", given.counts.bits));
   if (counts && !given.counts.within.empty()) {
     arguments.push_back(absl::StrCat("within_bits=", given.counts.within_bits));

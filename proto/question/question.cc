@@ -207,6 +207,36 @@ absl::Status CheckRows(const v1::ReduceRequest& request, std::span<const std::in
   return absl::OkStatus();
 }
 
+// Tells fingerprints of a part of a larger array what shape the part has.
+absl::Status PlaceShards(const char* field, const Partition& partition, std::span<const std::int64_t> shape,
+                         ReduceSpec* spec) {
+  for (OpCall& call : spec->ops) {
+    if (!call.given().shard.has_value()) continue;
+    OpParameters parameters = call.given();
+    Shard& shard = *parameters.shard;
+    if (partition.grouped() || partition.layout.outputs != 1) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("fingerprint.shape: got it with ", field, "; allowed: with where, and with one output"));
+    }
+    if (shard.whole.size() != shape.size()) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("fingerprint.shape: got %s for an array of shape %s; allowed: "
+                          "as many dimensions",
+                          ShapeText(shard.whole), ShapeText(shape)));
+    }
+    for (std::size_t i = 0; i < shape.size(); ++i) {
+      const std::int64_t offset = shard.offset.empty() ? 0 : shard.offset[i];
+      if (shape[i] <= shard.whole[i] - offset) continue;
+      return absl::InvalidArgumentError(
+          absl::StrFormat("fingerprint.offset[%d]: got %d with a part of %d; allowed: a part within the %d of shape", i,
+                          offset, shape[i], shard.whole[i]));
+    }
+    shard.part.assign(shape.begin(), shape.end());
+    call = OpCall(call.op, std::move(parameters));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ParsePartition(const v1::ReduceRequest& request, const char* field, std::span<const std::int64_t> shape,
                             FindSide find_side, Question* question) {
   if (shape.size() > kMaxDimensions) {
@@ -240,6 +270,7 @@ absl::Status ParsePartition(const v1::ReduceRequest& request, const char* field,
   if (request.has_keys()) to.keys.emplace();
   if (request.has_where()) to.mask.emplace();
   absl::Status status = Validate(to, question->spec, question->wanted.op_errors);  // before arrays are looked for
+  if (status.ok()) status = PlaceShards(field, to, shape, &question->spec);
   if (status.ok() && to.segments.has_value()) status = ParseSegments(request.segments(), find_side, &*to.segments);
   if (status.ok() && to.keys.has_value()) status = ParseKeys(request.keys(), shape, find_side, &*to.keys);
   if (status.ok() && to.mask.has_value()) status = ParseMask(request.where(), shape, find_side, &*to.mask);

@@ -33,6 +33,7 @@ void Stretches::Reduce(absl::AnyInvocable<void(const absl::Status&) &&> done) {
   const std::int64_t begin = first_ + sent_ / width;
   ReduceSpec stretch = spec_;
   stretch.count = reducing_.filled() / width;
+  for (OpCall& call : stretch.ops) call = StartingAt(begin, call);
   sent_ += reducing_.filled();
   const bool admitted = std::exchange(reduced_any_, true);
   engine_.Reduce(Job{std::move(stretch), reducing_.array(), deadline_, cancelled_, admitted, caller_},

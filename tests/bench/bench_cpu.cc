@@ -5,6 +5,7 @@
 //   bench_cpu --goals    the goals only
 //   bench_cpu --describe all that `describe` asks for in one request, and sum, min, var alone, of f32 and f64: what
 //                        bench_numpy.py compares NumPy with
+//   bench_cpu --fingerprint   fingerprints by dtype: what bench_fingerprint.py compares hashes with
 //   bench_cpu --sizes    f32 sum by size, cached: what the threshold for the calling thread goes by
 //
 // Exits with 1 if an answer is wrong; a goal that was missed is only said, since the machine may be busy.
@@ -300,6 +301,19 @@ void Describe(Engine& engine, const Roofline& roofline, std::byte* data) {
   }
 }
 
+void Fingerprints(Engine& engine, const Roofline& roofline, std::byte* data) {
+  for (const DType dtype : {DType::kF32, DType::kF64, DType::kBF16, DType::kU8}) {
+    Fill(dtype, data);
+    const Job job = JobOf(dtype, kBytes, {Op::kFingerprint}, data);
+    const Comparison got = Compare([&] { return roofline.Micros(); }, [&] { return RunMicros(engine, job); }, kTurns);
+    std::printf("%-4s fingerprint %6.1f GB/s, %.2f of the best read%s\n", RowOf(dtype).name.data(),
+                GigabytesPerSecond(got.micros), got.ratio,
+                dtype != DType::kF32 ? ""
+                : got.ratio >= 0.6   ? "; goal 0.60: met"
+                                     : "; goal 0.60: MISSED");
+  }
+}
+
 // Of each accumulator, the op that names its column.
 constexpr Op kColumns[] = {Op::kSum,  Op::kL1,  Op::kSumSquares,   Op::kVar,
                            Op::kProd, Op::kMin, Op::kCountNonzero, Op::kBitXor};
@@ -374,6 +388,10 @@ int Main(int argc, char** argv) {
   std::printf("best read: %.1f GB/s\n", GigabytesPerSecond(Median(reads)));
   if (mode == "--describe") {
     Describe(*engine, roofline, data);
+    return 0;
+  }
+  if (mode == "--fingerprint") {
+    Fingerprints(*engine, roofline, data);
     return 0;
   }
   Goals(*engine, roofline, data);

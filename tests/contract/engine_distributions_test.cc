@@ -36,6 +36,7 @@ struct AnyElement {
   bool nan = false;
   bool minus_zero = false;
   std::int64_t index = 0;  // as answers count it
+  std::uint64_t bits = 0;
 };
 
 bool Before(const AnyElement& a, const AnyElement& b) {  // NaNs last
@@ -52,6 +53,7 @@ AnyElement AnyElementOf(DType dtype, const std::byte* at) {
     T x;
     std::memcpy(&x, at, sizeof x);
     AnyElement element;
+    std::memcpy(&element.bits, at, sizeof x);
     if constexpr (kIsFloat<T>) {
       element.value = ToDouble(x);
       element.nan = IsNan(x);
@@ -201,6 +203,33 @@ Wanted WantMode(const std::vector<AnyElement>& elements, bool omits, bool is_flo
   return {.answers = {Number(most->first + 0.0L)}};
 }
 
+// s + a (the sum of (w + 1) a^j) of the words w at places j, as reduced.proto has it, by remainders of 128 bits.
+Wanted WantFingerprint(const std::vector<AnyElement>& elements, int bytes) {
+  constexpr std::uint64_t kModulus = 2305843009213693951;
+  Wanted wanted;
+  for (const std::uint64_t base : {std::uint64_t{0x0d413cccfe779921}, std::uint64_t{0x176cf5d0b09954e7}}) {
+    const auto times = [](std::uint64_t a, std::uint64_t b) {
+      return static_cast<std::uint64_t>(static_cast<UInt128>(a) * b % kModulus);
+    };
+    std::uint64_t sum = 0;
+    for (const AnyElement& each : elements) {
+      const int words = bytes == 8 ? 2 : 1;
+      std::uint64_t power = 1, square = base;
+      for (auto left = static_cast<std::uint64_t>(each.index * words); left != 0; left /= 2) {
+        if (left % 2 == 1) power = times(power, square);
+        square = times(square, square);
+      }
+      for (int word = 0; word < words; ++word, power = times(power, base)) {
+        const std::uint64_t bits = words == 1 ? each.bits : each.bits >> (32 * word) & 0xffffffff;
+        sum = (sum + times(bits + 1, power)) % kModulus;
+      }
+    }
+    const std::uint64_t answer = (static_cast<std::uint64_t>(bytes) + times(sum, base)) % kModulus;
+    wanted.answers.push_back(Number(static_cast<long double>(answer)));
+  }
+  return wanted;
+}
+
 Wanted Want(const std::vector<AnyElement>& sorted, const OpCall& call, const ReduceSpec& spec) {
   const bool omits = spec.nan_policy == NanPolicy::kOmit;
   const bool is_float = RowOf(spec.dtype).is_float;
@@ -217,6 +246,8 @@ Wanted Want(const std::vector<AnyElement>& sorted, const OpCall& call, const Red
       return WantDistinct(sorted, omits, call.op == Op::kDistinct && RowOf(spec.dtype).bytes > 2);
     case Op::kMode:
       return WantMode(sorted, omits, is_float);
+    case Op::kFingerprint:
+      return WantFingerprint(sorted, RowOf(spec.dtype).bytes);
     case Op::kCount:
       return {.answers = {Number(static_cast<long double>(omits ? CountNumbers(sorted) : std::ssize(sorted)))}};
     default:
@@ -240,6 +271,7 @@ std::vector<OpCall> CallsFor(DType dtype) {
       Op::kDistinct,
       Op::kCount,
       Op::kDistinctExact,
+      Op::kFingerprint,
       {Op::kHistogram, {.edges = Even(-1, 1, 10)}},
       {Op::kHistogram, {.edges = Even(-128, 127, 255)}},
       {Op::kHistogram, {.edges = Even(0, 1e9, 7)}},

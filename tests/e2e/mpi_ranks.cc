@@ -73,7 +73,7 @@ void CheckDistribution(Client& client, const std::vector<T>& whole, const Reduce
   CheckWhole(client, whole, {"median"}, options);
   CheckWhole(client, whole,
              {"sum", "quantile(0, 0.1, 0.5, 1)", "max", "median(method=lower)", histogram, ops::TopK(5),
-              "argbottomk(3)", "distinct", "distinct_exact", "argmax"},
+              "argbottomk(3)", "distinct", "distinct_exact", "fingerprint", "argmax"},
              options);
 }
 

@@ -6,10 +6,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "client/local/local.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 #include "reduced/client.h"
+#include "reduced/ops.h"
 #include "tests/service/array_calls.h"
 #include "tests/service/chunk_stream.h"
 #include "tests/service/test_server.h"
@@ -138,9 +140,13 @@ TEST_F(DistributionTest, WhatIsRefused) {
 }
 
 TEST_F(DistributionTest, StreamsAnswerWhatOneReadTells) {
-  const std::vector<std::string> calls = {"op: OP_TOPK top { k: 2 }", "op: OP_ARGBOTTOMK top { k: 2 }", "op: OP_MEAN",
+  const std::vector<std::string> calls = {"op: OP_TOPK top { k: 2 }",
+                                          "op: OP_ARGBOTTOMK top { k: 2 }",
+                                          "op: OP_MEAN",
                                           "op: OP_HISTOGRAM histogram { uniform { low: 1 high: 7 bins: 3 } }",
-                                          "op: OP_DISTINCT"};
+                                          "op: OP_DISTINCT",
+                                          "op: OP_FINGERPRINT",
+                                          "op: OP_FINGERPRINT fingerprint { shape: 9 offset: 3 }"};
   v1::ReduceRequest request = Asking(calls);
   request.set_return_state(true);
   ASSERT_TRUE(Reduce(request).ok());
@@ -194,6 +200,27 @@ TEST_F(DistributionTest, StreamsNameOpsAsTheyWereWritten) {
     EXPECT_THAT(reply->arrays[1].array.As<std::uint16_t>(), ElementsAre(5, 9));
     EXPECT_EQ(reply->Find("median")->AsDouble(), 5);
     EXPECT_EQ(reply->Find("sum")->AsInt64(), 85'000'006);
+  }
+}
+
+// However a stream is cut, and whatever arrives first.
+TEST_F(DistributionTest, StreamsHaveTheFingerprintsOfWholes) {
+  std::vector<std::uint16_t> elements(17'000'000);
+  for (std::size_t i = 0; i < elements.size(); ++i) elements[i] = static_cast<std::uint16_t>(i * i >> 7);
+  const client::ArrayView array = client::ArrayView::Of(elements, {{1700, 10'000}});
+  const std::vector<std::string> ops = {"fingerprint", client::ops::Fingerprint({2000, 20'000}, {300, 7})};
+  const auto whole = client::LocalEngine().Reduce(array, ops);
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  for (const int connections : {1, 3}) {
+    const auto client =
+        *client::Client::Create({.server = server_.address(), .timeout = kPatience, .connections = connections});
+    const auto reply = client->Reduce(array, ops, {.via = "stream"});
+    ASSERT_TRUE(reply.ok()) << reply.status();
+    ASSERT_EQ(reply->arrays.size(), 2U);
+    for (std::size_t i = 0; i < ops.size(); ++i) {
+      EXPECT_EQ(reply->arrays[i].op, ops[i]);
+      EXPECT_EQ(reply->arrays[i].array.data, whole->arrays[i].array.data) << connections;
+    }
   }
 }
 
@@ -332,6 +359,7 @@ TEST_F(DistributionTest, InfoSaysHowTheyAreWritten) {
   const v1::GetServerInfoResponse info = InfoOf(server_);
   for (const v1::OpInfo& op : info.ops()) {
     EXPECT_EQ(op.usage().empty(), op.op() != v1::OP_MEDIAN && op.op() != v1::OP_COMPARE &&
+                                      op.op() != v1::OP_FINGERPRINT &&
                                       !(op.op() >= v1::OP_QUANTILE && op.op() <= v1::OP_ARGBOTTOMK))
         << op.name();
   }

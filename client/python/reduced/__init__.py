@@ -10,6 +10,7 @@
 from reduced._client import Client, ResidentArray, Session, connect, empty
 from reduced._core import dtypes, ops
 from reduced._core import version as __version__
+from reduced._distribution import fingerprint_text
 from reduced._errors import (
     AbortedError,
     AlreadyExistsError,
@@ -39,5 +40,5 @@ __all__ = [
     "DeadlineExceededError", "Error", "Execution", "FailedPreconditionError", "InternalError", "InvalidArgumentError",
     "NotFoundError", "Options", "OutOfRangeError", "PermissionDeniedError", "ResidentArray", "ResourceExhaustedError", "Result",
     "Results", "Session", "State", "UnauthenticatedError", "UnavailableError", "UnimplementedError", "UnknownError",
-    "__version__", "connect", "dtypes", "empty", "ops",
+    "__version__", "connect", "dtypes", "empty", "fingerprint_text", "ops",
 ]

@@ -24,6 +24,7 @@ import numpy.typing as npt
 from reduced import _client, _core
 from reduced._arrays import Elements, dtype_name, mask_of, with_mask
 from reduced._errors import Error
+from reduced._distribution import op_text
 from reduced._ops import OPERANDS, Options, check_options
 from reduced._pairs import fitted
 from reduced._result import ArrayResults, Results
@@ -36,7 +37,7 @@ _OF_ANSWERS = {"state": False, "results": True, "keep": False, "ttl": 0, "owner"
 # Options that say where a block is reduced.
 _PLACES = ("engine", "device", "pipeline", "block_size", "via", "timeout")
 # Ops whose answer for one output has a dimension of its own.
-_ARRAYS = frozenset({"quantile", "histogram", "topk", "bottomk", "argtopk", "argbottomk", "compare"})
+_ARRAYS = frozenset({"quantile", "histogram", "topk", "bottomk", "argtopk", "argbottomk", "compare", "fingerprint"})
 _QUANTILES = frozenset({"median", "quantile"})
 _OTHERS = ("y", "weights")
 
@@ -59,11 +60,18 @@ class Question(NamedTuple):
     keyed: bool
     scalar: bool  # the results are those of the whole array
     others: tuple[tuple[str, Any], ...] = ()  # y and weights, if there are any, and no element of each
+    whole: tuple[int, ...] = ()  # the shape of the array, if fingerprints of blocks have to know where these lie
 
     @property
     def ordered(self) -> bool:
         """Whether the places of elements matter."""
         return not _client._POSITIONS.isdisjoint(map(_name, self.names))
+
+    def name_in_blocks(self, op: str, starts: Sequence[float] = ()) -> str:
+        """What an op is called in a block that begins there, and without `starts` in states."""
+        if not self.whole or _name(op) != "fingerprint":
+            return op
+        return op_text("fingerprint", (), shape=",".join(map(str, self.whole)), offset=",".join(str(int(each)) for each in starts) or None)
 
     def rounds(self, dtype: Any) -> int:
         """How many rounds may follow the first one, for elements of this dtype."""
@@ -200,6 +208,7 @@ def part(block: Any, asked: Question, server: str, alone: bool = False, starts: 
     # In a later round no op may take y. What it lacks is missing, as in the first one.
     lacks = [with_mask(sides.pop(role)) for role in _OTHERS if role in sides and not _takes(role, asked.names)]
     client = _connected(server, os.getpid())
+    names = [asked.name_in_blocks(op, starts) for op in asked.names]
     options: Any = {**asked.options, **sides}
     if alone:
         with _named(asked, starts):
@@ -210,14 +219,14 @@ def part(block: Any, asked: Question, server: str, alone: bool = False, starts: 
     for mask in (each[1] for each in lacks if each is not None):
         there = mask if there is None else there & mask
     if there is None or there.all():
-        return client._state(values, asked.names, options)
+        return client._state(values, names, options)
     if asked.scalar and "axis" not in options and there.ndim > 0:
         raise TypeError("array: got missing elements in a chunk; allowed: in an array whose _meta says that it may lack some")
     where = options.get("where")
     counted = {name: value for name, value in options.items() if name not in _OTHERS}
     groups = getattr(client._reduce_plain(values, ("count",), cast(Options, counted), None), "group_keys", None) if asked.keyed else None
     options["where"] = there if where is None else there & mask_of(where, shape)
-    state = client._state(values, asked.names, options)
+    state = client._state(values, names, options)
     return state if groups is None else Grouped(state, groups)
 
 
@@ -290,7 +299,8 @@ def _arrays(found: Results, asked: Question, starts: Sequence[float]) -> ArrayRe
     arrays, errors = ArrayResults([], found.size), {}
     for op in asked.names:
         # States name their results in one way.
-        name = op if op in found or op in found.errors else _core.canonical_op(op)
+        named = asked.name_in_blocks(op)
+        name = next((each for each in (op, named) if each in found or each in found.errors), _core.canonical_op(op))
         if name in found.errors:
             errors[op] = _moved(found.errors[name], asked, starts)
         else:
@@ -387,6 +397,20 @@ def tree(parts: list[Any], asked: Question, chunks: Chunks, merge_some: Callable
 def needs_places(asked: Question, chunks: Chunks) -> bool:
     """Whether blocks have to know where they lie, since those of an output are no consecutive elements of it."""
     return asked.ordered and any(len(chunks[dimension]) > 1 for dimension in asked.reduced[1:])
+
+
+def placing(asked: Question, chunks: Chunks) -> Question:
+    """The question in which blocks know where they lie for fingerprints, if these cannot be put together otherwise. ValueError: they
+    cannot be."""
+    if "fingerprint" not in asked.names or not needs_places(asked, chunks):
+        return asked
+    if not asked.scalar or "axis" in asked.options:
+        raise ValueError("fingerprint: got an array that is cut along several of the dimensions that are reduced, with axis, keys, where, "
+                         "keepdims or missing elements; allowed: without, or an array that is cut along the first of them")
+    if any(math.isnan(size) for sizes in chunks for size in sizes):
+        raise ValueError("chunks: got unknown sizes for fingerprint along several dimensions that are cut; allowed: known ones (see "
+                         "compute_chunk_sizes)")
+    return asked._replace(whole=tuple(int(sum(sizes)) for sizes in chunks))
 
 
 def knows_places(asked: Question, chunks: Chunks) -> bool:

@@ -34,7 +34,7 @@ _GROUPED = ("segments", "lengths", "keys")
 _OTHERS = ("y", "weights")
 _BESIDE = {"groups": "keys", "outside": "keys", "empty": "axis, where, segments, lengths or keys",
            "keep": "axis, where, segments, lengths or keys", "ttl": "keep", "owner": "keep"}
-_POSITIONS = frozenset({"argmin", "argmax", "argtopk", "argbottomk", "compare", "cov_matrix", "corr_matrix"})
+_POSITIONS = frozenset({"argmin", "argmax", "argtopk", "argbottomk", "compare", "cov_matrix", "corr_matrix", "fingerprint"})
 _DISTRIBUTION = frozenset(_core.distribution)
 # A call of a large array has a second more for each of these.
 _BYTES_PER_SECOND = 64 << 20
@@ -211,7 +211,7 @@ class _Reducer(Ops):
         missing elements are left out; what has the buffer protocol or DLPack on the CPU (PyTorch, JAX); sequences of numbers; a
         `ResidentArray`; or an array of a GPU (PyTorch, CuPy, JAX, Numba), which a server on this machine reads where it is, after
         the work of its stream. `ops`: names, as a sequence or with commas between. The memory of arrays
-        in Fortran order and of transposed ones is read as it lies unless an op is argmin, argmax, argtopk or argbottomk; other
+        in Fortran order and of transposed ones is read as it lies unless an op is argmin, argmax, argtopk, argbottomk or fingerprint; other
         arrays with strides are copied. See `Options` for the options.
 
         An op to which the array has no answer, such as an integer sum that overflows, does not take the others with it: the

@@ -75,6 +75,26 @@ def top(array: Any, options: Options, op: str, k: int) -> Plan:
     return Top(results[values], results[indexes])
 
 
+def fingerprint_text(words: npt.ArrayLike) -> Any:
+    """The text of the two numbers that `fingerprint` answers with in `reduce`: 32 hexadecimal digits; of an array of such answers, whose
+    last dimension they are, an array of texts."""
+    pairs = np.asarray(words, np.uint64)
+    texts = [f"{first:016x}{second:016x}" for first, second in pairs.reshape(-1, 2).tolist()]
+    return texts[0] if pairs.ndim == 1 else np.array(texts, "U32").reshape(pairs.shape[:-1])
+
+
+def fingerprint(array: Any, options: Options, shape: Sequence[int] | None, offset: Sequence[int] | None) -> Plan:
+    if shape is None and offset is not None:
+        raise ValueError("offset: got it without shape; allowed: with the shape of the whole array")
+    name = op_text("fingerprint", (), shape=_numbers(shape) or None, offset=_numbers(offset) or None)
+    found = (yield array, (name,), options)[name]
+    return fingerprint_text(found) if isinstance(found, np.ndarray) else found
+
+
+def _numbers(given: Sequence[int] | None) -> str:
+    return ",".join(str(operator.index(each)) for each in given or ())
+
+
 def histogram(array: Any, options: Options, bins: Any, range: tuple[float, float] | None) -> Plan:
     if np.ndim(bins) == 1:
         edges = np.asarray(bins)

@@ -71,6 +71,7 @@ def reduce(array: Any, ops: str | Sequence[str], *, server: str | None = None, *
     if not _blocks.knows_places(asked, cut.chunks):
         raise ValueError("chunks: got unknown sizes for argmin or argmax, or for argtopk or argbottomk, along several dimensions that "
                          "are cut; allowed: known ones (see compute_chunk_sizes)")
+    asked = _blocks.placing(asked, cut.chunks)
     sides = {"keys": _keys(options.get("keys"), cut), "where": _where(options.get("where"), cut)}
     sides |= {role: each.blocks for role, each in others.items()}
     near = server if server is not None else dask.config.get("reduced.server", _client.LOCAL)
@@ -84,7 +85,7 @@ def reduce(array: Any, ops: str | Sequence[str], *, server: str | None = None, *
     parts = []
     for number, (block, start) in enumerate(zip(cut.blocks, starts)):
         given = {name: side[number] for name, side in sides.items() if side[number] is not None}
-        parts.append(of_chunk(block, starts=start, **given) if alone else of_chunk(block, **given))
+        parts.append(of_chunk(block, starts=start, **given) if alone or asked.whole else of_chunk(block, **given))
     wholes = [_blocks.tree([parts[number] for number in blocks], asked, cut.chunks, merge) for blocks in every]
     rounds = 0 if alone else asked.rounds(cut.dtype)
     again = delayed(functools.partial(_blocks.part_again, asked=asked, server=near), pure=True)

@@ -101,6 +101,8 @@ def _allreduce(comm: Any, load: Callable[[], Any], ops: str | Sequence[str], ser
     asked = _blocks.question(mine.question[0], options, len(array.shape), missing=any(each.missing for each in ranks),
                              others={role: np.empty(0, numpy_dtype(dtype)) for role, dtype in first.others.items()})
     chunks, order = _arranged(ranks)
+    if not mine.in_order:
+        asked = _blocks.placing(asked, chunks)
     cut = asked._replace(reduced=(0,), kept=()) if mine.in_order else asked
     every = _blocks.outputs(cut, chunks) if order else []
     alone = not asked.scalar and all(len(blocks) == 1 for blocks in every)

@@ -51,8 +51,13 @@ std::string FileOf(const AxesArguments& arguments, const ResultArray& result) {
 
 // Whether a result is one value, which is printed as such, or an error.
 bool IsScalar(const AxesArguments& arguments, const ResultArray& result) {
-  return !result.error.ok() || (result.array.shape.empty() && result.id.empty() && !result.written_at.has_value() &&
-                                FileOf(arguments, result).empty());
+  const std::size_t dimensions = IsFingerprint(result.op) ? 1 : 0;  // of one answer
+  return !result.error.ok() || (result.array.shape.size() == dimensions && result.id.empty() &&
+                                !result.written_at.has_value() && FileOf(arguments, result).empty());
+}
+std::string ScalarText(const ResultArray& result) {
+  if (!IsFingerprint(result.op)) return result.array.At(0).Text();
+  return ToJson(result.array, /*fingerprints=*/true).get<std::string>();
 }
 bool AreScalars(const AxesArguments& arguments, const std::vector<ResultArray>& results) {
   return std::all_of(results.begin(), results.end(),
@@ -389,7 +394,7 @@ ExitCode WriteArrays(const AxesArguments& arguments, const std::vector<ResultArr
 
 Json ArrayJson(const AxesArguments& arguments, const ResultArray& result) {
   if (!result.error.ok()) return {};
-  if (IsScalar(arguments, result)) return ToJson(result.array);
+  if (IsScalar(arguments, result)) return ToJson(result.array, IsFingerprint(result.op));
   Json json = {{"dtype", result.array.dtype}, {"shape", result.array.shape}};
   if (!result.id.empty()) {
     json["id"] = result.id;
@@ -399,7 +404,7 @@ Json ArrayJson(const AxesArguments& arguments, const ResultArray& result) {
   } else if (const std::string file = FileOf(arguments, result); !file.empty()) {
     json["file"] = file;
   } else {
-    json["values"] = ToJson(result.array);
+    json["values"] = ToJson(result.array, IsFingerprint(result.op));
   }
   return json;
 }
@@ -410,7 +415,7 @@ namespace {
 std::string ArrayLines(const AxesArguments& arguments, const std::string& name, const ResultArray& result) {
   const bool quiet = arguments.quiet;
   if (IsScalar(arguments, result) && result.error.ok()) {
-    return absl::StrCat(quiet ? "" : name, quiet ? "" : ": ", result.array.At(0).Text(), "\n");
+    return absl::StrCat(quiet ? "" : name, quiet ? "" : ": ", ScalarText(result), "\n");
   }
   if (!result.error.ok()) return quiet ? "-\n" : absl::StrCat(name, ": -\n");
   const std::string title = quiet ? "" : absl::StrCat(name, ": ", ShapeText(result.array), "\n");
@@ -420,7 +425,7 @@ std::string ArrayLines(const AxesArguments& arguments, const std::string& name, 
     return absl::StrCat(title, quiet ? "" : where, *result.written_at, "\n");
   }
   const std::string file = FileOf(arguments, result);
-  if (file.empty()) return absl::StrCat(title, ArrayText(result.array));
+  if (file.empty()) return absl::StrCat(title, ArrayText(result.array, IsFingerprint(result.op)));
   return absl::StrCat(title, quiet ? "" : "written to ", Printable(file), "\n");
 }
 
@@ -431,7 +436,7 @@ std::string ArraysText(const AxesArguments& arguments, const std::vector<ResultA
   if (AreScalars(arguments, results)) {
     std::vector<std::vector<std::string>> rows;
     for (const ResultArray& result : results) {
-      rows.push_back({"", result.op, result.error.ok() ? result.array.At(0).Text() : "-"});
+      rows.push_back({"", result.op, result.error.ok() ? ScalarText(result) : "-"});
     }
     if (!arguments.quiet) return FormatTable(rows);
     return absl::StrCat(absl::StrJoin(rows, "\t", [](std::string* out, const auto& row) { *out += row.back(); }), "\n");

@@ -240,6 +240,23 @@ std::string Mismatch(const std::string& op, const RightAnswer& expected, const H
   return "";
 }
 
+// As reduced.proto defines it, from the last word to the first.
+RightAnswer Fingerprint(const void* data, std::size_t bytes, std::int64_t count) {
+  constexpr std::uint64_t kModulus = (std::uint64_t{1} << 61) - 1;
+  const std::size_t width = std::min<std::size_t>(bytes, 4);
+  std::vector<Scalar> answer;
+  for (const std::uint64_t base : {std::uint64_t{0x0d413cccfe779921}, std::uint64_t{0x176cf5d0b09954e7}}) {
+    std::uint64_t sum = 0;
+    for (std::size_t i = static_cast<std::size_t>(count) * (bytes / width); i-- > 0;) {
+      std::uint64_t word = 0;
+      std::memcpy(&word, static_cast<const char*>(data) + i * width, width);
+      sum = static_cast<std::uint64_t>((static_cast<UInt128>(sum) * base + word + 1) % kModulus);
+    }
+    answer.emplace_back(static_cast<std::uint64_t>((static_cast<UInt128>(sum) * base + bytes) % kModulus));
+  }
+  return {.array = std::move(answer)};
+}
+
 }  // namespace
 
 absl::Status FillRandom(const std::string& dtype, std::uint64_t seed, void* data, std::int64_t bytes) {
@@ -262,6 +279,10 @@ absl::StatusOr<std::vector<RightAnswer>> Expected(const std::vector<std::string>
     std::vector<RightAnswer> answers;
     std::optional<Distribution> distribution;
     for (const std::string& op : ops) {
+      if (op == RowOf(Op::kFingerprint).name) {
+        answers.push_back(Fingerprint(data, sizeof(T), count));
+        continue;
+      }
       if (IsOfDistribution(op)) {
         if (!distribution.has_value()) distribution.emplace(*DTypeFromName(dtype), ElementsOf(pass));
         absl::StatusOr<RightAnswer> sorted = distribution->Of(op);

@@ -4,9 +4,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "reduced/ops.h"
 
 namespace reduced::client {
 namespace {
@@ -15,16 +17,39 @@ constexpr std::int64_t kMaxElements = 1000;  // that are all printed
 constexpr std::int64_t kEdge = 3;            // of others, at each end of a dimension
 constexpr std::size_t kLine = 75;
 
+// An array as it is shown.
+class Shown {
+ public:
+  Shown(const HostArray& array, bool fingerprints)
+      : shape(array.shape.begin(), array.shape.end() - (fingerprints ? 1 : 0)),
+        array_(array),
+        fingerprints_(fingerprints) {}
+
+  Json At(std::int64_t index) const { return fingerprints_ ? Json(Text(index)) : ToJson(array_.At(index)); }
+  std::string Text(std::int64_t index) const {
+    if (!fingerprints_) return array_.At(index).Text();
+    const std::span<const std::uint64_t> words =
+        array_.As<std::uint64_t>().subspan(2 * static_cast<std::size_t>(index));
+    return ops::FingerprintText(words[0], words[1]);
+  }
+
+  const std::vector<std::int64_t> shape;
+
+ private:
+  const HostArray& array_;
+  const bool fingerprints_;
+};
+
 class Printer {
  public:
-  explicit Printer(const HostArray& array) : array_(array) {
+  explicit Printer(const Shown& array) : array_(array) {
     std::int64_t count = 1;
     for (const std::int64_t extent : array.shape) count *= extent;
     abbreviated_ = count > kMaxElements;
   }
 
   std::string Print() {
-    Walk(0, 0, [this](std::int64_t index) { width_ = std::max(width_, array_.At(index).Text().size()); });
+    Walk(0, 0, [this](std::int64_t index) { width_ = std::max(width_, array_.Text(index).size()); });
     Rows(0, 0);
     return text_ + "\n";
   }
@@ -45,7 +70,7 @@ class Printer {
   }
 
   void Rows(std::size_t dimension, std::int64_t start) {
-    if (dimension == array_.shape.size()) return Item(dimension, array_.At(start).Text());
+    if (dimension == array_.shape.size()) return Item(dimension, array_.Text(start));
     const bool innermost = dimension + 1 == array_.shape.size();
     text_ += "[";
     ++column_;
@@ -88,15 +113,15 @@ class Printer {
     Add(std::string(wide - text.size(), ' ') + text);
   }
 
-  const HostArray& array_;
+  const Shown& array_;
   bool abbreviated_ = false;
   std::size_t width_ = 0;   // of the widest element
   std::size_t column_ = 0;  // of the current line
   std::string text_;
 };
 
-Json Nested(const HostArray& array, std::size_t dimension, std::int64_t start) {
-  if (dimension == array.shape.size()) return ToJson(array.At(start));
+Json Nested(const Shown& array, std::size_t dimension, std::int64_t start) {
+  if (dimension == array.shape.size()) return array.At(start);
   Json list = Json::array();
   for (std::int64_t i = 0; i < array.shape[dimension]; ++i) {
     list.push_back(Nested(array, dimension + 1, start * array.shape[dimension] + i));
@@ -111,8 +136,14 @@ bool IsEmpty(const HostArray& array) {
 
 }  // namespace
 
-std::string ArrayText(const HostArray& array) { return IsEmpty(array) ? "[]\n" : Printer(array).Print(); }
+bool IsFingerprint(absl::string_view op) { return op.substr(0, op.find('(')) == "fingerprint"; }
 
-Json ToJson(const HostArray& array) { return IsEmpty(array) ? Json::array() : Nested(array, 0, 0); }
+std::string ArrayText(const HostArray& array, bool fingerprints) {
+  return IsEmpty(array) ? "[]\n" : Printer(Shown(array, fingerprints)).Print();
+}
+
+Json ToJson(const HostArray& array, bool fingerprints) {
+  return IsEmpty(array) ? Json::array() : Nested(Shown(array, fingerprints), 0, 0);
+}
 
 }  // namespace reduced::client

@@ -35,7 +35,7 @@ TEST(Names, AreThoseOfTheProtoInLowerCase) {
                           "range", "median", "quantile", "histogram", "topk", "bottomk", "argtopk", "argbottomk",
                           "distinct", "distinct_exact", "mode", "skew", "kurtosis", "dot", "weighted_sum",
                           "weighted_mean", "weighted_var", "weighted_std", "cov", "corr", "slope", "intercept",
-                          "distance_l1", "distance_l2", "distance_max", "cosine", "compare"));
+                          "distance_l1", "distance_l2", "distance_max", "cosine", "compare", "fingerprint"));
 }
 
 TEST(DTypeBytes, IsTheWidthOfEachDType) {

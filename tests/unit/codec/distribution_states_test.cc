@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/algebra/polynomial.h"
 #include "kernels/algebra/sort_key.h"
 #include "kernels/folds/fold.h"
 #include "proto/codec/arrays_state.h"
@@ -97,6 +98,7 @@ std::string ResultOf(const v1::ArrayResult& result) {
 std::vector<OpCall> MergedCalls(DType dtype) {
   std::vector<OpCall> calls = {Op::kDistinct,
                                Op::kDistinctExact,
+                               Op::kFingerprint,
                                {Op::kHistogram, {.edges = {-3, -1, 0, 1, 2}}},
                                {Op::kTopK, {.k = 100}},
                                {Op::kArgTopK, {.k = 100}},
@@ -231,7 +233,8 @@ TEST(DistributionStates, ContradictionsAreRefused) {
                                 Op::kMedian,
                                 {Op::kHistogram, {.edges = {0, 1, 2}}},
                                 {Op::kTopK, {.k = 2}},
-                                {Op::kArgBottomK, {.k = 2}}}};
+                                {Op::kArgBottomK, {.k = 2}},
+                                {Op::kFingerprint, {.shard = Shard{.whole = {4}, .part = {3}}}}}};
   const v1::ArraysState right = StateOfPart(spec, array, 0, 3);
   const auto refused = [&](const std::string& message, auto change) {
     v1::ArraysState wrong = right;
@@ -242,7 +245,7 @@ TEST(DistributionStates, ContradictionsAreRefused) {
     EXPECT_THAT(std::string(status.message()), HasSubstr(message));
   };
   const auto entries = [](v1::ArraysState& state, int i) { return state.mutable_outputs(0)->mutable_entries(i); };
-  refused("entries: got 5", [&](auto& s) { s.mutable_outputs(0)->mutable_entries()->RemoveLast(); });
+  refused("entries: got 6", [&](auto& s) { s.mutable_outputs(0)->mutable_entries()->RemoveLast(); });
   refused("ops: got some", [&](auto& s) { s.mutable_outputs(0)->add_ops(v1::OP_SUM); });
   refused("entries[0].values: got 2 of them for 3 keys", [&](auto& s) { entries(s, 0)->add_keys(1); });
   refused("entries[0].values: got 1 elements fewer", [&](auto& s) { entries(s, 0)->set_values(0, 1); });
@@ -267,6 +270,13 @@ TEST(DistributionStates, ContradictionsAreRefused) {
     entries(s, 5)->mutable_keys()->RemoveLast();
     entries(s, 5)->mutable_values()->RemoveLast();
   });
+  refused("entries[6].keys: got 2 after 0", [&](auto& s) { entries(s, 6)->set_keys(0, 2); });
+  refused("entries[6].keys: got key 0 twice", [&](auto& s) { entries(s, 6)->set_keys(1, 0); });
+  refused("entries[6].keys: got 0 of them; allowed: 2", [&](auto& s) { entries(s, 6)->Clear(); });
+  refused("entries[6].values: got 2305843009213693951; allowed: 0 to 2305843009213693950",
+          [&](auto& s) { entries(s, 6)->set_values(1, kPrime); });
+  refused("question: calls[6].fingerprint.shape[0]: got -1",
+          [&](auto& s) { s.mutable_question()->mutable_calls(6)->mutable_fingerprint()->set_shape(0, -1); });
   refused("question: calls[3].histogram.edges.edge[1]", [&](auto& s) {
     s.mutable_question()->mutable_calls(3)->mutable_histogram()->mutable_edges()->set_edge(1, -1);
   });
