@@ -134,7 +134,7 @@ class JsonTest(harness.ServedTest):
         self.assertGreater(cpu["host_gb_per_s"], 0)
         self.assertEqual((cpu["array_bytes"], cpu["array_bytes_limit"]), (0, 1 << 30))
         ops = {op["op"]: op for op in self.answers("ops")}
-        self.assertEqual(len(ops), 47)
+        self.assertEqual(len(ops), 48)
         self.assertEqual(ops["sum"]["dtypes"], info["dtypes"])
         self.assertNotIn("f32", ops["bit_xor"]["dtypes"])
         pipelines = self.answers("pipelines")
@@ -298,7 +298,7 @@ class CompletionTest(harness.ServedTest):
 
     def test_completes(self):
         for words, offered in (
-            (("",), ["reduce", "describe", "histogram", "compare", "corr", "merge", "arrays", "ladder", "loadtest", "info", "ops", "pipelines", "health", "doctor", "completion"]),
+            (("",), ["reduce", "describe", "histogram", "compare", "fingerprint", "corr", "merge", "arrays", "ladder", "loadtest", "info", "ops", "pipelines", "health", "doctor", "completion"]),
             (("re",), ["reduce"]),
             (("--server", "host:1", "pipe"), ["pipelines"]),
             (("--ser",), ["--server"]),

@@ -20,7 +20,7 @@ Answer AnswerOf(const std::string& source, const Input& input, const InputReader
   Answer answer{.source = source,
                 .column = input.column,
                 .array = input.array,
-                .dtype = input.layout.dtype,
+                .dtype = input.raw_dtype.empty() ? input.layout.dtype : input.raw_dtype,
                 .shape = input.layout.shape,
                 .missing = input.missing,
                 .several = reader.several(),

@@ -6,9 +6,9 @@ namespace reduced::client {
 namespace {
 
 // In the order of --help.
-constexpr void (*kCommands[])(CommandLine&) = {AddReduce, AddDescribe,  AddHistogram, AddCompare,  AddCorr,
-                                               AddMerge,  AddArrays,    AddLadder,    AddLoadtest, AddInfo,
-                                               AddOps,    AddPipelines, AddHealth,    AddDoctor,   AddCompletion};
+constexpr void (*kCommands[])(CommandLine&) = {
+    AddReduce, AddDescribe, AddHistogram, AddCompare, AddFingerprint, AddCorr,   AddMerge,  AddArrays,
+    AddLadder, AddLoadtest, AddInfo,      AddOps,     AddPipelines,   AddHealth, AddDoctor, AddCompletion};
 
 }  // namespace
 

@@ -18,6 +18,7 @@ void AddDescribe(CommandLine& line);
 void AddHistogram(CommandLine& line);
 void AddCompare(CommandLine& line);
 void AddCorr(CommandLine& line);
+void AddFingerprint(CommandLine& line);
 void AddMerge(CommandLine& line);
 void AddArrays(CommandLine& line);
 void AddLadder(CommandLine& line);

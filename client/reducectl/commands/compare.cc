@@ -84,6 +84,7 @@ class Comparer {
       input.arrays = arguments_.question.arrays;
       input.missing = Missing::kZero;
       input.all_columns = true;
+      input.raw_dtypes = true;
       input.texts = true;  // nothing of a file is left out of what is said to be equal
       arrays[i] = ReadArrays(Source(i), input, common_.json, &failure, &notes_);
       for (const Input& column : arrays[i]) {
@@ -138,6 +139,13 @@ class Comparer {
   }
 
   ExitCode Compare(const std::string& name, const Input& x, const Input& y) {
+    if (x.raw_dtype != y.raw_dtype) {  // what is compared are the bytes, as integers
+      const auto dtype = [](const Input& input) {
+        return input.raw_dtype.empty() ? input.layout.dtype : input.raw_dtype;
+      };
+      Say(name, absl::StrCat("the dtypes differ: ", dtype(x), " and ", dtype(y)));
+      return kOk;
+    }
     if (x.layout.shape != y.layout.shape) {
       Say(name, absl::StrCat("the shapes differ: ", ShapeText(x), " and ", ShapeText(y)));
       return kOk;
@@ -183,6 +191,7 @@ class Comparer {
       results["first_index"] = IndexOf(first, x.layout.shape);
     }
     if (!name.empty()) json["array"] = name;
+    if (!x.raw_dtype.empty()) json["bytes_of"] = x.raw_dtype;
     json.update({{"dtypes", {x.layout.dtype, y.layout.dtype}},
                  {"shape", x.layout.shape},
                  {"count", reply.count},
@@ -200,8 +209,10 @@ class Comparer {
       return absl::StrCat("[", absl::StrJoin(IndexOf(static_cast<std::int64_t>(flat), x.layout.shape), ", "), "]");
     };
     const auto number = [](double value) { return Value{"f64", value}.Text(); };
-    const std::string dtypes =
-        x.layout.dtype == y.layout.dtype ? "" : absl::StrCat(", of ", x.layout.dtype, " and ", y.layout.dtype);
+    const std::string dtypes = !x.raw_dtype.empty() ? absl::StrCat(", of the bytes of ", x.raw_dtype)
+                               : x.layout.dtype == y.layout.dtype
+                                   ? ""
+                                   : absl::StrCat(", of ", x.layout.dtype, " and ", y.layout.dtype);
     const auto mismatches = static_cast<std::int64_t>(figures[kMismatchesFigure]);
     if (mismatches == 0 && figures[kDifferentBitsFigure] == 0) {
       return absl::StrCat(Title(name), ": equal, ", count, count == 1 ? " element" : " elements", dtypes, "\n");
@@ -250,10 +261,11 @@ ExitCode RunCompare(const CommonOptions& common, const CompareArguments& argumen
 void AddCompare(CommandLine& line) {
   const auto arguments = std::make_shared<CompareArguments>();
   Question* const question = &arguments->question;
-  CLI::App* command = line.Add("compare",
-                               "compare the arrays of two files, those of .npz files and columns of texts by name: the "
-                               "first that differ, and the greatest differences; exits with 1 if they differ",
-                               [arguments](const CommonOptions& common) { return RunCompare(common, *arguments); });
+  CLI::App* command = line.Add(
+      "compare",
+      "compare the arrays of two files, those of .npz and .safetensors files and columns of texts by name: the "
+      "first that differ, and the greatest differences; exits with 1 if they differ",
+      [arguments](const CommonOptions& common) { return RunCompare(common, *arguments); });
   const auto tolerance = [command](const char* option, double* to, const char* help) {
     AddParsed(command, option, ParseTolerance, to, help)->type_name("X")->default_str("0");
   };
@@ -265,7 +277,7 @@ void AddCompare(CommandLine& line) {
   command->add_flag("-q,--quiet", arguments->quiet, "print nothing: the exit code says whether they differ");
   AddChoice(line, command, "--engine", &question->options.engine, "the engine", EngineNames())->capture_default_str();
   AddInput(line, command, &question->sources, &question->input).front()->required()->expected(2);
-  command->add_option("--array", question->arrays, "the names of arrays in .npz files; default: all")
+  command->add_option("--array", question->arrays, "the names of arrays in .npz and .safetensors files; default: all")
       ->allow_extra_args(false)
       ->type_name("NAME");
   command->final_callback([question] { CheckInput(question->input); });

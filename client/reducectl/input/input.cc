@@ -15,6 +15,7 @@
 #include "client/reducectl/input/elements.h"
 #include "client/reducectl/input/foreign.h"
 #include "client/reducectl/input/npz.h"
+#include "client/reducectl/input/safetensors.h"
 #include "client/reducectl/input/text.h"
 #include "client/reducectl/input/text_columns.h"
 
@@ -41,7 +42,7 @@ class OneArray final : public InputReader {
 };
 
 constexpr char kWhatElse[] =
-    "allowed: .npy, .npz, text with numbers, each also as .gz, .zst, .xz or .bz2, or alone in a .zip";
+    "allowed: .npy, .npz, .safetensors, text with numbers, each also as .gz, .zst, .xz or .bz2, or alone in a .zip";
 
 // The format: one of kFormats. `name`: of the file, without what says that it is compressed. `npz`: it is an archive of
 // .npy files.
@@ -53,9 +54,10 @@ absl::StatusOr<absl::string_view> FormatOf(absl::string_view name, absl::string_
                             options.comma != Comma::kDefault || !options.comment.empty();
   const bool text_option = table_option || !options.columns.empty() || !options.missing_words.empty() ||
                            (!options.fields.empty() && !options.only_fields);
-  if (IsNpy(head) || npz) {
-    const absl::string_view format = npz ? "npz" : "npy";
-    if (!options.dtype.empty() && options.dtype != kVoidDType) {
+  const bool safetensors = !npz && IsSafetensors(name, head);
+  if (IsNpy(head) || npz || safetensors) {
+    const absl::string_view format = npz ? "npz" : safetensors ? "safetensors" : "npy";
+    if (!options.dtype.empty() && (options.dtype != kVoidDType || safetensors)) {
       return absl::InvalidArgumentError(absl::StrCat(
           "is a .", format, " file, which has its own dtype; to read it as raw elements, add --format raw"));
     }
@@ -261,17 +263,19 @@ absl::StatusOr<std::unique_ptr<InputReader>> InputReader::Open(const std::string
     if (!head.ok()) return head.status();
     const absl::StatusOr<absl::string_view> format = FormatOf(opened->name, *head, opened->archive != nullptr, options);
     if (!format.ok()) return format.status();
-    if (!options.arrays.empty() && *format != "npz") {
-      return absl::InvalidArgumentError("array: got a name; allowed: of an array in a .npz file, which this isn't");
+    const bool named_arrays = *format == "npz" || *format == "safetensors";
+    if (!options.arrays.empty() && !named_arrays) {
+      return absl::InvalidArgumentError(
+          "array: got a name; allowed: of an array in a .npz or .safetensors file, which this isn't");
     }
     InputOptions chosen = options;
     if (options.part.has_value() && !options.part->empty()) {
-      if (*format != "npz" && *format != "csv" && *format != "jsonl") {
+      if (!named_arrays && *format != "csv" && *format != "jsonl") {
         return absl::InvalidArgumentError(
             absl::StrCat("got the name ", *options.part, " in a .", *format,
-                         " file; allowed: of an array in a .npz file, of a column of a text"));
+                         " file; allowed: of an array in a .npz or .safetensors file, of a column of a text"));
       }
-      if (*format == "npz") {
+      if (named_arrays) {
         chosen.arrays = {*options.part};
       } else if (!options.only_fields) {
         chosen.columns = {*options.part};
@@ -284,6 +288,14 @@ absl::StatusOr<std::unique_ptr<InputReader>> InputReader::Open(const std::string
       return absl::InvalidArgumentError("bad .npz file: Not a zip archive of .npy files");
     }
     if (*format == "npz") return OpenNpz(opened->archive, chosen);
+    if (*format == "safetensors") {
+      const bool in_place = opened->file->regular() && opened->file->size() > 0 && !opened->decompressed;
+      if (in_place && source != "-") return OpenSafetensors(source, Memory::Map(source), chosen);
+      absl::StatusOr<std::string> all = ReadAll(*opened->bytes, 0, static_cast<std::size_t>(UnsizedLimit()));
+      if (!all.ok()) return all.status();
+      const auto owner = std::make_shared<const std::string>(*std::move(all));
+      return OpenSafetensors(source, Memory(owner, *owner), chosen);
+    }
     if (*format == "csv" || *format == "jsonl") {
       absl::StatusOr<std::unique_ptr<InputReader>> reader = OpenText(source, *opened, *format == "jsonl", chosen);
       if (reader.ok()) {

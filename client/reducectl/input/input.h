@@ -43,8 +43,8 @@ enum class Missing {
 };
 
 struct InputOptions {
-  // Of a source that is to have one array, for which there are no options: the name of it, in a .npz file or as a
-  // column of a text; empty: there is no other. Absent: any source.
+  // Of a source that is to have one array, for which there are no options: the name of it, in a .npz or .safetensors
+  // file or as a column of a text; empty: there is no other. Absent: any source.
   std::optional<std::string> part{};
   std::string format{};     // one of kFormats; empty: by the other options, the name and the first bytes
   std::string dtype{};      // raw; of text: of all columns, instead of the one that each needs; npy: see kVoidDType
@@ -65,7 +65,9 @@ struct InputOptions {
   bool only_fields = false;
   bool texts = false;  // text: columns without numbers are not left out, and come as Input.words
   std::size_t most_word_bytes = std::size_t{256} << 20;  // of the different texts of all these columns together
-  std::vector<std::string> arrays{};                     // npz: names; empty: all
+  std::vector<std::string> arrays{};                     // npz, safetensors: names; empty: all
+  bool raw_dtypes =
+      false;  // safetensors: elements of dtypes that there are not come as unsigned integers of their size
   Hold hold = Hold::kOwn;
   bool one_piece = false;                             // each array is one Piece
   bool in_memory = false;                             // elements are read at once, never as they are sent
@@ -73,7 +75,7 @@ struct InputOptions {
   absl::Duration timeout = absl::InfiniteDuration();  // of reading one that isn't a regular file
   OnProgress on_read{};                               // called as bytes are read into memory; total 0: unknown
 };
-inline constexpr absl::string_view kFormats[] = {"npy", "npz", "raw", "csv", "jsonl"};
+inline constexpr absl::string_view kFormats[] = {"npy", "npz", "raw", "csv", "jsonl", "safetensors"};
 
 // How bytes form an array.
 struct Layout {
@@ -115,7 +117,8 @@ struct Input {
   std::shared_ptr<Reading> reading{};  // of the reader
   absl::Duration read_time{};          // of the memory
   std::string column{};                // a text's; empty: it isn't one, or has only one without a name
-  std::string array{};                 // of a .npz file
+  std::string array{};                 // of a .npz file; of a .safetensors file the tensor
+  std::string raw_dtype{};  // what the file calls the dtype, if elements come as InputOptions.raw_dtypes says
   // Why this one of several arrays can't be read. The others can.
   absl::Status status{};
   std::optional<Words> words{};  // instead of elements: see InputOptions.texts

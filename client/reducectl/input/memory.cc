@@ -1,14 +1,22 @@
 #include "client/reducectl/input/memory.h"
 
+#include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <exception>
 #include <fstream>
 #include <limits>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
 namespace reduced::client {
@@ -18,7 +26,26 @@ absl::string_view Memory::bytes() const {
   if (const auto* const words = std::get_if<std::vector<std::uint64_t>>(&owner_)) {
     return {reinterpret_cast<const char*>(words->data()), words->size() * sizeof(std::uint64_t)};
   }
+  if (const auto* const borrowed = std::get_if<Borrowed>(&owner_)) return borrowed->bytes;
   return std::get<std::string>(owner_);
+}
+
+absl::StatusOr<Memory> Memory::Map(const std::string& path) {
+  const auto failed = [](const char* what) {
+    return absl::InvalidArgumentError(absl::StrCat(what, ": ", std::strerror(errno)));
+  };
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return failed("can't be opened");
+  const absl::Cleanup close_file = [fd] { close(fd); };
+  struct stat file {};
+  if (fstat(fd, &file) != 0) return failed("can't be read");
+  const auto size = static_cast<std::size_t>(file.st_size);
+  if (size == 0) return Memory();
+  void* const data = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
+  if (data == MAP_FAILED) return failed("can't be mapped");
+  madvise(data, size, MADV_SEQUENTIAL);
+  const std::shared_ptr<const void> owner(data, [size](const void* at) { munmap(const_cast<void*>(at), size); });
+  return Memory(owner, {static_cast<const char*>(data), size});
 }
 
 absl::StatusOr<Memory> Memory::Of(Memory memory, Hold hold) {

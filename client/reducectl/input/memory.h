@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <variant>
@@ -29,6 +30,11 @@ class Memory {
   explicit Memory(std::string bytes) : owner_(std::move(bytes)) {}
   explicit Memory(std::vector<std::uint64_t> words) : owner_(std::move(words)) {}
   Memory(SharedBuffer buffer, std::size_t size) : owner_(std::move(buffer)), size_(size) {}
+  // Bytes of others, which live as long as `owner`, and are only read.
+  Memory(std::shared_ptr<const void> owner, absl::string_view bytes) : owner_(Borrowed{std::move(owner), bytes}) {}
+  // A regular file, mapped: a part that is cut off later ends the process when it is read. INVALID_ARGUMENT: it cannot
+  // be mapped.
+  static absl::StatusOr<Memory> Map(const std::string& path);
   // Copies the bytes to a SharedBuffer if `hold` is kShare and they are not in one.
   static absl::StatusOr<Memory> Of(Memory memory, Hold hold);
   // Memory for `bytes` bytes; `share`: in a SharedBuffer. RESOURCE_EXHAUSTED: there is none.
@@ -40,7 +46,12 @@ class Memory {
   const SharedBuffer* shared() const { return std::get_if<SharedBuffer>(&owner_); }
 
  private:
-  std::variant<std::string, std::vector<std::uint64_t>, SharedBuffer> owner_;
+  struct Borrowed {
+    std::shared_ptr<const void> owner;
+    absl::string_view bytes;
+  };
+
+  std::variant<std::string, std::vector<std::uint64_t>, SharedBuffer, Borrowed> owner_;
   std::size_t size_ = 0;
 };
 
