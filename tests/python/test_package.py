@@ -79,7 +79,7 @@ def test_examples(module):
     assert tried > 0 and failed == 0
 
 
-@pytest.mark.parametrize("page", ["README.md", "GROUPBY.md"])
+@pytest.mark.parametrize("page", ["README.md", "GROUPBY.md", "WEIGHTS.md"])
 def test_examples_of_the_pages(page):
     failed, tried = doctest.testfile(str(ROOT / "client/python" / page), module_relative=False)
     assert tried > 10 and failed == 0

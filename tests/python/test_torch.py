@@ -1,4 +1,4 @@
-"""reduced.torch: fingerprints are the same however tensors are cut or lie, and change with the weights."""
+"""reduced.torch: fingerprints are the same however tensors are cut, and wherever they are, and change with the weights."""
 
 import itertools
 import pickle
@@ -57,35 +57,54 @@ def weights():
     }
 
 
-def test_the_same_however_they_lie(server):
+def test_the_same_wherever_they_are(server):
     arrays = weights()
     whole = fingerprint(arrays)
-    assert list(whole) == list(arrays) and whole["norm.steps"] == ("i64", 1, 12345, 12345**2, 0)
-    assert whole["mask"].sum == arrays["mask"].sum() and whole["layer.weight"].dtype == "bf16"
-    assert whole["nothing"] == ("f32", 0, 0.0, 0.0, 0)
+    local = reduced.connect("local:")
+    assert list(whole) == list(arrays)
+    for name, array in arrays.items():
+        assert whole[name] == (reduced._client.dtype_name(array.dtype), array.shape, local.fingerprint(array), 0)
     for other in (
-        {name: np.asfortranarray(array) for name, array in arrays.items()},
-        {name: array.T[..., ::-1] if array.ndim else array for name, array in arrays.items()},
-        {name: array.ravel() for name, array in reversed(arrays.items())},
+        {name: array.copy(order="F") for name, array in arrays.items()},
+        dict(reversed(arrays.items())),
         {name: Tensor(array) for name, array in arrays.items() if array.dtype != bool} | {"mask": arrays["mask"]},
         {name: Tensor(array, on_gpu=True) for name, array in arrays.items() if array.dtype != bool} | {"mask": arrays["mask"]},
     ):
         assert fingerprint(other) == whole == fingerprint(Module(other)) and not whole.differences(fingerprint(other))
         assert fingerprint(other).hexdigest() == whole.hexdigest()
     assert fingerprint(arrays, server=server.unix) == whole == pickle.loads(pickle.dumps(whole))
-    assert whole != {} and "layer.bias    float16, 48 elements, sum " in repr(whole)
+    assert whole != {} and f"layer.bias    f2 (48,), {whole['layer.bias'].fingerprint}".replace("f2", "f16") in repr(whole)
+    assert len({whole, fingerprint(arrays)}) == 1
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 7])
-def test_the_same_under_any_sharding(ranks):
+def test_the_same_under_any_sharding(ranks, server):
     arrays = weights()
     whole = fingerprint(arrays)
     for axis in (0, -1):
-        cuts = {name: np.array_split(np.atleast_1d(array), ranks, axis=axis) for name, array in arrays.items()}
-        shards = [fingerprint({name: Tensor(arrays[name], local=cut[rank]) if array.dtype != bool else cut[rank]
-                               for (name, cut), array in zip(cuts.items(), arrays.values())}) for rank in range(ranks)]
+        shards = []
+        for rank in range(ranks):
+            shard, places = {}, {}
+            for name, array in arrays.items():
+                if array.ndim == 0:
+                    shard[name] = array  # each rank has it
+                    continue
+                begin, end = (array.shape[axis] * each // ranks for each in (rank, rank + 1))
+                part = array.take(range(begin, end), axis)
+                shard[name] = Tensor(array, local=part) if array.dtype != bool else part
+                places[name] = array.shape, tuple(begin if number == axis % array.ndim else 0 for number in range(array.ndim))
+            shards.append(fingerprint(shard, places=places, server=(server.unix, "local:")[rank % 2]))
         for order in itertools.islice(itertools.permutations(shards), 3):
             assert Fingerprint.merge(pickle.loads(pickle.dumps(order))) == whole
+        twice = Fingerprint.merge([*shards, *shards])  # replicas
+        assert twice == whole and twice.hexdigest() == whole.hexdigest()
+        if ranks > 1:
+            some = Fingerprint.merge(shards[1:])
+            assert some != whole and some["embed.weight"].missing == arrays["embed.weight"].size - sum(
+                np.prod(where.shape) for where in some._parts["embed.weight"])
+            assert "without" in repr(some)
+            with pytest.raises(ValueError, match="parts: got embed.weight without"):
+                some.hexdigest()
     by_layer = [fingerprint({name: array}) for name, array in arrays.items()]  # a pipeline's stages
     assert Fingerprint.merge(by_layer) == whole
 
@@ -99,11 +118,25 @@ def test_changes_are_seen():
         assert whole.differences(fingerprint(arrays)) == [name]
     arrays = weights()
     arrays["layer.bias"] = arrays["layer.bias"].astype("f4")  # no value changes
+    arrays["norm.scale"] = arrays["norm.scale"].reshape(7, 1)
+    arrays["embed.weight"][[3, 200]] = arrays["embed.weight"][[200, 3]]
+    arrays["norm.large"] = arrays["norm.large"].view("u8")
     del arrays["mask"]
     arrays["new"] = np.ones(3)
-    assert whole.differences(fingerprint(arrays)) == ["layer.bias", "mask", "new"]
-    nans = fingerprint({"x": np.array([1.0, np.nan, np.inf])})
-    assert nans == fingerprint({"x": np.array([np.inf, np.nan, 1.0])}) and nans["x"].nan_count == 1 and ", 1 NaN" in repr(nans)
+    assert whole.differences(fingerprint(arrays)) == ["embed.weight", "layer.bias", "norm.scale", "norm.large", "mask", "new"]
+    # Two tensors of equal content that changed their names, and two of other content that did.
+    swapped = {"a": np.ones(2), "b": np.ones(2), "c": np.zeros(2)}
+    assert fingerprint({"b": swapped["a"], "a": swapped["b"], "c": swapped["c"]}) == fingerprint(swapped)
+    assert fingerprint({"a": swapped["a"], "b": swapped["c"], "c": swapped["b"]}).differences(fingerprint(swapped)) == ["b", "c"]
+
+
+def test_fp8():
+    x = np.arange(12, dtype="u1").reshape(3, 4)
+    found = fingerprint({"a": x.view(ml_dtypes.float8_e4m3fn), "b": x.view(ml_dtypes.float8_e5m2), "c": x})
+    assert [found[name].dtype for name in "abc"] == ["f8_e4m3", "f8_e5m2", "u8"]
+    assert len({each.fingerprint for each in found.values()}) == 1 and len(set(found.values())) == 3
+    halves = [fingerprint({"a": x[:, i:i + 2].view(ml_dtypes.float8_e4m3fn)}, places={"a": ((3, 4), (0, i))}) for i in (0, 2)]
+    assert Fingerprint.merge(halves)["a"] == found["a"]
 
 
 def test_what_is_refused():
@@ -112,8 +145,25 @@ def test_what_is_refused():
     assert refused.value.__notes__ == ["of b"]
     with pytest.raises(TypeError, match="module: got list; allowed: what has state_dict"):
         fingerprint([np.ones(2)])
-    with pytest.raises(reduced.InvalidArgumentError, match="parts: got a of f64 and of f32; allowed: one dtype"):
-        Fingerprint.merge([fingerprint({"a": np.ones(2)}), fingerprint({"a": np.ones(2, "f4")})])
+    with pytest.raises(ValueError, match="places: got 'b', which is no tensor; allowed: the names of tensors"):
+        fingerprint({"a": np.ones(2)}, places={"b": ((2,), (0,))})
+    with pytest.raises(ValueError, match=r"places: got none for a part of \(2,\) of a tensor of \(4,\); allowed: its place"):
+        fingerprint({"a": Tensor(np.ones(4), local=np.ones(2))})
+    with pytest.raises(reduced.InvalidArgumentError, match=r"fingerprint.offset\[0\]: got 3 with a part of 2"):
+        fingerprint({"a": np.ones(2)}, places={"a": ((4,), (3,))})
+
+    def merge(*parts):
+        return Fingerprint.merge([fingerprint({"a": array}, places=place and {"a": place}) for array, place in parts])
+
+    ones = np.ones(2)
+    with pytest.raises(reduced.InvalidArgumentError, match=r"parts: got a of f32 \(2,\) and of f64 \(2,\); allowed: one dtype and shape"):
+        merge((ones[:1], ((2,), (0,))), (np.ones(1, "f4"), ((2,), (1,))))
+    with pytest.raises(reduced.InvalidArgumentError, match=r"parts: got a of f64 \(2,\) and of f64 \(4,\); allowed: one dtype and shape"):
+        merge((ones, None), (ones, ((4,), (2,))))
+    with pytest.raises(reduced.InvalidArgumentError, match=r"parts: got two of a at \(0,\) of \(2,\) that differ"):
+        merge((ones, None), (np.zeros(2), None))
+    with pytest.raises(reduced.InvalidArgumentError, match="parts: got a with 1 elements more than"):
+        merge((ones, ((3,), (0,))), (ones, ((3,), (1,))))
     assert list(fingerprint({"layer._extra_state": object(), "_extra_state": None, "a": np.ones(1)})) == ["a"]
 
 
@@ -123,9 +173,18 @@ def test_torch():
     whole = fingerprint(model)
     assert list(whole) == list(model.state_dict()) and whole["0.weight"].dtype == "bf16"
     assert fingerprint(model.to(memory_format=torch.channels_last)) == whole
-    halves = [{name: part for name, part in zip(model.state_dict(), cut)}
-              for cut in zip(*(torch.tensor_split(torch.atleast_1d(each), 2) for each in model.state_dict().values()))]
-    assert Fingerprint.merge(map(fingerprint, halves)) == whole
+    halves = []
+    for half in range(2):
+        shard, places = {}, {}
+        for name, each in model.state_dict().items():
+            flat = torch.atleast_1d(each)
+            shard[name] = torch.tensor_split(flat, 2)[half]
+            places[name] = flat.shape, (half * -(-len(flat) // 2), *[0] * (flat.ndim - 1))
+        halves.append(fingerprint(shard, places=places))
+    merged = Fingerprint.merge(halves)
+    assert all(merged[name].fingerprint == each.fingerprint for name, each in whole.items())
+    fp8 = torch.arange(8, dtype=torch.float32).to(torch.float8_e4m3fn)
+    assert fingerprint({"a": fp8})["a"].dtype == "f8_e4m3"
     with torch.no_grad():
         model[0].weight.view(-1)[5] += 1
     assert whole.differences(fingerprint(model)) == ["0.weight"]

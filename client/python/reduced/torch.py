@@ -1,26 +1,29 @@
-"""Fingerprints of PyTorch modules and state dicts: the exact sums of every tensor, the same however the tensors are cut or lie.
+"""Fingerprints of PyTorch modules and state dicts: 128 bits of every tensor, the same however the tensor is cut and wherever it is.
 
-For checkpoints that were resharded, and weights that were sent from a trainer to its workers: if the fingerprints differ, so do the
-weights, and `differences` names the tensors. Equal fingerprints are a strong sign, and no proof: elements of a tensor that changed
-places, and changes whose sums and sums of squares cancel, are not seen. It is no protection against somebody who means it.
+For checkpoints that were resharded, downloads, and weights that a trainer sent to its workers: if the fingerprints differ, so do the
+weights, and `differences` names the tensors. A bit that changed and elements that changed places are seen; of accidents that change many
+elements one in 2**58 or fewer is not (`Client.fingerprint`). It is no protection against somebody who means it.
 
     before = reduced.torch.fingerprint(model)
     ...
-    after = reduced.torch.Fingerprint.merge(reduced.torch.fingerprint(shard) for shard in shards)   # parts of each tensor
-    print(before == after, before.differences(after))
+    parts = gathered(reduced.torch.fingerprint(model))   # of all ranks, whose tensors are DTensors
+    print(before.differences(reduced.torch.Fingerprint.merge(parts)))
 
 Tensors on a GPU are reduced where they are, if `server` is one that sees the GPU; else they are copied to the host, one at a
-time. The fingerprint is the same. torch itself is not imported: what has `state_dict`, and mappings of names to
+time. The fingerprint is the same. torch itself is not imported, unless there are DTensors: what has `state_dict`, and mappings of names to
 tensors or arrays, will do.
 
 >>> import numpy as np, reduced.torch
 >>> weights = {"layer.weight": np.arange(6, dtype="f4").reshape(2, 3), "layer.bias": np.ones(3, "f4")}
 >>> whole = reduced.torch.fingerprint(weights)
 >>> print(whole)
-layer.weight  float32, 6 elements, sum 15.0, sum of squares 55.0
-layer.bias    float32, 3 elements, sum 3.0, sum of squares 3.0
->>> shards = [{name: part for name, part in zip(weights, cut)} for cut in zip(*(np.array_split(each, 2) for each in weights.values()))]
->>> whole == reduced.torch.Fingerprint.merge(map(reduced.torch.fingerprint, shards))
+layer.weight  f32 (2, 3), 1a2dfac9be0a90df0f02d3d679d41a8d
+layer.bias    f32 (3,), 03a9d3b6a71df91703f94effefa62fa5
+>>> left, right = {"layer.weight": weights["layer.weight"][:, :1]}, {"layer.weight": weights["layer.weight"][:, 1:]}
+>>> shards = [reduced.torch.fingerprint(left, places={"layer.weight": ((2, 3), (0, 0))}),
+...           reduced.torch.fingerprint(right, places={"layer.weight": ((2, 3), (0, 1))}),
+...           reduced.torch.fingerprint({"layer.bias": weights["layer.bias"]})]
+>>> whole == reduced.torch.Fingerprint.merge(shards)
 True
 >>> weights["layer.bias"][1] += 1e-6
 >>> whole.differences(reduced.torch.fingerprint(weights))
@@ -30,145 +33,193 @@ True
 from __future__ import annotations
 
 import functools
-import hashlib
+import json
+import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from reduced import _client
 from reduced._arrays import elements, located, on_gpu
+from reduced._distribution import fingerprint_text, op_text
 from reduced._errors import Error, FailedPreconditionError, InvalidArgumentError
-from reduced._ops import Options
 from reduced._state import State
 
-_OPS = ("sum", "sum_squares", "nan_count")
-_OPTIONS: Options = {"nan": "omit", "overflow": "wrap"}
 # What modules add to their state that need not be a tensor.
 _EXTRA_STATE = "_extra_state"
+# Dtypes of a byte that the service lacks, as .safetensors files call them: their bytes are read.
+_BYTES = {"float8_e4m3fn": "f8_e4m3", "float8_e5m2": "f8_e5m2", "float8_e8m0fnu": "f8_e8m0", "float8_e4m3fnuz": "f8_e4m3fnuz",
+          "float8_e5m2fnuz": "f8_e5m2fnuz"}
+
+# The shape of a tensor, and the index of the first element of a part of it.
+Place = tuple[Sequence[int], Sequence[int]]
 
 
-class Sums(NamedTuple):
-    """What a fingerprint has of a tensor. Sums of floats are rounded once; those of integers are modulo 2^64. NaNs are left out."""
+class Print(NamedTuple):
+    """What a fingerprint has of a tensor. `missing`: how many of its elements are in no part; `fingerprint` is then that of the others."""
 
     dtype: str  # the service's name, such as "f32"
-    size: int
-    sum: float | int
-    sum_squares: float | int
-    nan_count: int
+    shape: tuple[int, ...]
+    fingerprint: str
+    missing: int = 0
 
     def __str__(self) -> str:
-        nans = f", {self.nan_count} NaN" if self.nan_count else ""
-        name = {"b": "bool", "f": "float", "i": "int", "u": "uint"}[self.dtype[0]]
-        dtype = {"bool": "bool", "bf16": "bfloat16"}.get(self.dtype, name + self.dtype[1:])
-        return f"{dtype}, {self.size} elements, sum {self.sum}, sum of squares {self.sum_squares}{nans}"
+        missing = f", without {self.missing} elements" if self.missing else ""
+        return f"{self.dtype} {self.shape}, {self.fingerprint}{missing}"
 
 
-class Fingerprint(Mapping[str, Sums]):
-    """The `Sums` of each tensor, by its name; from `fingerprint`. Fingerprints pickle, and are equal if all sums are."""
+class _Where(NamedTuple):
+    whole: tuple[int, ...]  # the shape of the tensor
+    offset: tuple[int, ...]
+    shape: tuple[int, ...]  # of the part
 
-    def __init__(self, states: Mapping[str, tuple[str, State]]) -> None:
-        self._states = dict(states)
-        self._sums = {name: _sums(dtype, state) for name, (dtype, state) in self._states.items()}
+
+class _Part(NamedTuple):
+    dtype: str
+    state: State
+
+
+class Fingerprint(Mapping[str, Print]):
+    """The `Print` of each tensor, by its name; from `fingerprint`. Fingerprints pickle, and are equal if all prints are."""
+
+    def __init__(self, parts: Mapping[str, Mapping[_Where, _Part]]) -> None:
+        self._parts = {name: dict(of_name) for name, of_name in parts.items()}
+        self._prints = {name: _print(name, of_name) for name, of_name in self._parts.items()}
 
     @classmethod
     def merge(cls, parts: Iterable[Fingerprint]) -> Fingerprint:
-        """That of whole tensors from those of their parts, in any order. Each element must be in one part.
+        """That of whole tensors from those of their parts, in any order. A part that several ranks have counts once.
 
-        Tensors that are in one of the parts only stay as they are. InvalidArgumentError: a name has several dtypes.
+        InvalidArgumentError: a tensor has several shapes or dtypes, parts at the same place differ, or parts overlap.
         """
-        states: dict[str, tuple[str, State]] = {}
-        for part in parts:
-            for name, (dtype, state) in part._states.items():
-                if name not in states:
-                    states[name] = dtype, state
-                elif states[name][0] != dtype:
-                    raise InvalidArgumentError(f"parts: got {name} of {states[name][0]} and of {dtype}; allowed: one dtype")
-                else:
-                    states[name] = dtype, State.merge([states[name][1], state])
-        return cls(states)
+        every: dict[str, dict[_Where, _Part]] = {}
+        for fingerprint in parts:
+            for name, of_name in fingerprint._parts.items():
+                for where, part in of_name.items():
+                    if every.setdefault(name, {}).setdefault(where, part) != part:
+                        raise InvalidArgumentError(f"parts: got two of {name} at {where.offset} of {where.whole} that differ; allowed: equal "
+                                                   "ones (see places)")
+        return cls(every)
 
     def differences(self, other: Fingerprint) -> list[str]:
         """The names of the tensors that differ, or that only one of the two has."""
         names = [*self, *(name for name in other if name not in self)]
-        return [name for name in names if _text(self.get(name)) != _text(other.get(name))]
+        return [name for name in names if self.get(name) != other.get(name)]
 
     def hexdigest(self) -> str:
-        """All of it as one short text, for logs: the SHA-256 of names and sums, whatever their order."""
-        return hashlib.sha256("".join(f"{name}\0{_text(self[name])}\n" for name in sorted(self)).encode()).hexdigest()
+        """All of it as one short text, whatever the order of the names: what `reducectl fingerprint` prints of a .safetensors file of
+        these tensors. ValueError: elements are missing."""
+        lines = []
+        for name in sorted(self, key=str.encode):
+            if self[name].missing:
+                raise ValueError(f"parts: got {name} without {self[name].missing} elements; allowed: all parts")
+            lines.append(json.dumps([name, self[name].dtype, self[name].shape, self[name].fingerprint], separators=(",", ":"), ensure_ascii=False))
+        text = "".join(f"{line}\n" for line in lines).encode()
+        return str(_connected(_client.LOCAL, os.getpid()).fingerprint(np.frombuffer(text, np.uint8)))
 
-    def __getitem__(self, name: str) -> Sums:
-        return self._sums[name]
+    def __getitem__(self, name: str) -> Print:
+        return self._prints[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._sums)
+        return iter(self._prints)
 
     def __len__(self) -> int:
-        return len(self._sums)
+        return len(self._prints)
 
     def __eq__(self, other: object) -> bool:
         return not self.differences(other) if isinstance(other, Fingerprint) else NotImplemented
 
-    __hash__ = None  # type: ignore[assignment]  # it is a mapping
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Fingerprint, (self._states,)
+    def __hash__(self) -> int:
+        return hash(frozenset(self._prints.items()))
 
     def __repr__(self) -> str:
-        width = max((len(name) for name in self), default=0)
-        return "\n".join(f"{name:<{width}}  {sums}" for name, sums in self.items())
+        width = max(map(len, self), default=0)
+        return "\n".join(f"{name:<{width}}  {found}" for name, found in self._prints.items())
 
 
-def fingerprint(module: Any, *, server: str = _client.LOCAL) -> Fingerprint:
-    """The fingerprint of a module's parameters and buffers, or of a mapping of names to tensors, such as a state dict.
+def fingerprint(module: Any, *, places: Mapping[str, Place] | None = None, server: str = _client.LOCAL) -> Fingerprint:
+    """The fingerprint of each tensor of a module, of its `state_dict()`, or of any mapping of names to tensors or arrays.
 
-    `module`: what has `state_dict()`, or a mapping; of a DTensor the local shard is taken, for `Fingerprint.merge`. `server`: where
-    the tensors are reduced, by default in this process. TypeError: a tensor has a dtype that the service does not know, such as
-    complex numbers; its name is in the error's notes.
+    Of a DTensor, which knows its place, this rank's shard. `places`: of tensors that are parts of larger ones, by their names: the shape of
+    the whole tensor, and the index of the part's first element in it. `Fingerprint.merge` puts the parts together. What modules add to
+    their state that need not be a tensor ("_extra_state") is passed over. TypeError: a tensor has a dtype that the service lacks, such as
+    complex numbers (but fp8, whose bytes are read); its name is in the error's notes.
     """
     tensors = module.state_dict() if hasattr(module, "state_dict") else module
     if not isinstance(tensors, Mapping):
         raise TypeError(f"module: got {type(module).__name__}; allowed: what has state_dict(), or a mapping of names to tensors")
+    for name in places or ():
+        if name not in tensors:
+            raise ValueError(f"places: got {name!r}, which is no tensor; allowed: the names of tensors")
     client = _connected(server, os.getpid())
-    states = {}
+    parts = {}
     for name, tensor in tensors.items():
         if name.rpartition(".")[2] == _EXTRA_STATE:
             continue
         try:
-            states[name] = _state(client, tensor)
+            parts[name] = dict([_part(client, tensor, (places or {}).get(name))])
         except (Error, TypeError, ValueError) as error:
             error.add_note(f"of {name}")
             raise
-    return Fingerprint(states)
+    return Fingerprint(parts)
 
 
-def _state(client: _client.Client, tensor: Any) -> tuple[str, State]:
+def _part(client: _client.Client, tensor: Any, place: Place | None) -> tuple[_Where, _Part]:
+    if place is None and hasattr(tensor, "placements"):
+        place = _place_of(tensor)
     for method in ("to_local", "detach"):  # of a DTensor; of a parameter, which has a gradient
         if hasattr(tensor, method):
+            before = tuple(tensor.shape)
             tensor = getattr(tensor, method)()
+            if place is None and tuple(tensor.shape) != before:
+                raise ValueError(f"places: got none for a part of {tuple(tensor.shape)} of a tensor of {before}; allowed: its place")
+    raw = _BYTES.get(str(getattr(tensor, "dtype", "")).removeprefix("torch."))
+    if raw is not None:
+        tensor = tensor.view(np.uint8 if isinstance(tensor, np.ndarray) else sys.modules["torch"].uint8)
+    shape = tuple(map(int, np.shape(tensor) if not hasattr(tensor, "shape") else tensor.shape))
+    where = _Where(shape, (0,) * len(shape), shape)
+    if place is not None:
+        where = _Where(tuple(map(int, place[0])), tuple(map(int, place[1])), shape)
+    name = op_text("fingerprint", (), shape=",".join(map(str, where.whole)) or None, offset=",".join(map(str, where.offset)) or None)
     if client.server != _client.LOCAL and on_gpu(tensor):
         try:
-            there = located(tensor, ordered=False)
-            return there.dtype, client._state(there, _OPS, _OPTIONS)
+            there = located(tensor, ordered=True)
+            return where, _Part(raw or there.dtype, client._state(there, (name,), {}))
         except (FailedPreconditionError, InvalidArgumentError):
             pass  # the server can't read it there
     if hasattr(tensor, "cpu"):
         tensor = tensor.cpu()
-    here = elements(tensor, ordered=False)
-    return here.dtype, client._state(tensor, _OPS, _OPTIONS)
+    here = elements(tensor, ordered=True)
+    return where, _Part(raw or here.dtype, client._state(here, (name,), {}))
+
+
+def _place_of(tensor: Any) -> Place:
+    """Of this rank's shard of a DTensor. ValueError: its elements are sums that are still to be added up."""
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset  # type: ignore[import-not-found]
+
+    if any(placement.is_partial() for placement in tensor.placements):
+        raise ValueError("placements: got a partial one; allowed: Shard and Replicate (see redistribute)")
+    _, offset = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
+    return tuple(tensor.shape), tuple(offset)
+
+
+def _print(name: str, parts: Mapping[_Where, _Part]) -> Print:
+    """InvalidArgumentError: the parts are not those of one tensor."""
+    kinds = sorted({(part.dtype, where.whole) for where, part in parts.items()})
+    if len(kinds) > 1:
+        found = " and of ".join(f"{dtype} {shape}" for dtype, shape in kinds[:2])
+        raise InvalidArgumentError(f"parts: got {name} of {found}; allowed: one dtype and shape (see places)")
+    dtype, shape = kinds[0]
+    missing = math.prod(shape) - sum(math.prod(where.shape) for where in parts)
+    if missing < 0:
+        raise InvalidArgumentError(f"parts: got {name} with {-missing} elements more than {shape} has; allowed: parts that do not overlap")
+    results = State.merge(part.state for part in parts.values()).results
+    return Print(dtype, shape, fingerprint_text(next(iter(results.values()))), missing)
 
 
 @functools.lru_cache(maxsize=8)
 def _connected(server: str, _process: int) -> _client.Client:
     return _client.connect(server)
-
-
-def _sums(dtype: str, state: State) -> Sums:
-    results = state.results
-    return Sums(dtype, results.size, results["sum"].item(), results["sum_squares"].item(), results["nan_count"])
-
-
-def _text(sums: Sums | None) -> str:
-    """The same text for the same bits."""
-    if sums is None:
-        return ""
-    return " ".join(value.hex() if isinstance(value, float) else str(value) for value in sums)
