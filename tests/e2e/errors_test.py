@@ -75,8 +75,8 @@ class UsageTest(harness.ServedTest):
     def test_command_line(self):
         npy = DATA / "co2.npy"
         for arguments, messages in (
-            ((), ["command: got none; allowed: reduce, describe, histogram, compare, corr, merge, arrays, "]),
-            (("shrink",), ['command: got "shrink"; allowed: reduce, describe, histogram, compare, corr, merge, arrays, ', "; see reducectl --help"]),
+            ((), ["command: got none; allowed: reduce, describe, histogram, compare, fingerprint, corr, merge, arrays, "]),
+            (("shrink",), ['command: got "shrink"; allowed: reduce, describe, histogram, compare, fingerprint, corr, merge, arrays, ', "; see reducectl --help"]),
             (("help", "reduce"), ['command: got "help"; allowed: reduce, ']),
             (("arrays", "show", "x"), ['arrays: subcommand: got "show"; allowed: put, list, get, delete; see reducectl arrays --help']),
             (("reduce", "--bogus", npy), ['reduce: option: got "--bogus"; allowed: those of reducectl reduce --help']),

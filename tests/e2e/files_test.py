@@ -266,7 +266,7 @@ class NumpyTest(FilesTest):
         self.check_failure(DATA_ERROR, ['array: got "z"; allowed: x, y, big'], "reduce", path, "--array", "z")
         self.check_failure(DATA_ERROR, ["is a .npz file", "--format raw"], "reduce", path, "--dtype", "u8")
         npy = self.save(np.ones(3))
-        self.check_failure(DATA_ERROR, ["a .npz file, which this isn't"], "reduce", npy, "--array", "x")
+        self.check_failure(DATA_ERROR, ["a .npz or .safetensors file, which this isn't"], "reduce", npy, "--array", "x")
         np.savez(path, a=np.array([1, None]))
         self.check_failure(DATA_ERROR, ['array "a": dtype: got Python objects'], "reduce", path)
 

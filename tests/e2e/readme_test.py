@@ -69,6 +69,7 @@ class ReadmeTest(harness.ServedTest):
             "south,9,2026-09-02,3,1\nsouth,9,2026-09-02,4,1\n")
         self.save(np.arange(24.0).reshape(2, 3, 4), "temperature.npy")
         self.save(np.arange(12.0).reshape(3, 4), "area.npy")
+        self.save(np.arange(20.0).reshape(4, 5), "shard.npy")
         self.save(np.array([0, 30, 100]), "offsets.npy")
         self.addCleanup(pathlib.Path("/dev/shm/sums").unlink, missing_ok=True)
         (profile,) = blocks("client/README.md", "json")
@@ -79,7 +80,7 @@ class ReadmeTest(harness.ServedTest):
                 with self.subTest(document=document, block=block):
                     seen += 1
                     self.shell(re.sub(r"--server \w+:\d+ ", "", block), self.folder, wrapper.parent)
-        self.assertEqual(seen, 10)
+        self.assertEqual(seen, 11)
 
     def test_console(self):
         path = pathlib.Path(os.environ["REDUCECTL"]).parent
