@@ -39,7 +39,8 @@ absl::StatusOr<RightAnswer> Distribution::Of(const std::string& op) const {
         absl::StrCat("size: got ", elements_.size(), " elements for ", op, "; allowed: ", given.k, " and more"));
   }
   if (IsMatrix(call->op)) {
-    return absl::InvalidArgumentError(absl::StrCat("op: got ", op, ", which is not verified; allowed: ops of elements"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("op: got ", op, ", which is not verified; allowed: ops of elements"));
   }
   const double off = kLinearOff * std::max(std::abs(sorted_.front()), std::abs(sorted_.back()));
   switch (call->op) {
