@@ -59,6 +59,11 @@ def dtype_name(dtype: np.dtype[Any]) -> str:
     return name
 
 
+def plain_dtype(array: npt.NDArray[Any]) -> str | None:
+    """The service's name of the dtype of an array whose memory can be read as it is, in C order."""
+    return _NAMES.get(array.dtype) if array.flags.c_contiguous else None
+
+
 def elements(array: Any, *, ordered: bool) -> Elements:
     """The elements of an array-like. `ordered`: in C order; else in the order of the memory, if that saves a copy."""
     here = located(array, ordered=ordered, gpu=False)

@@ -17,15 +17,15 @@ import numpy as np
 import numpy.typing as npt
 
 from reduced import _core, _labels, _layouts, _times
-from reduced._arrays import Elements, dtype_name, elements, located, mask_of, numpy_dtype, on_gpu, strided
+from reduced._arrays import Elements, dtype_name, elements, located, mask_of, numpy_dtype, on_gpu, plain_dtype, strided
 from reduced._containers import read
-from reduced._copies import both, contiguous, copied
+from reduced._copies import PIECE, both, contiguous, copied
 from reduced._cuda import CudaElements, forget_all
 from reduced._distribution import Plan
 from reduced._errors import Error, InvalidArgumentError, ResourceExhaustedError, UnimplementedError
 from reduced._ops import DEFAULTS, OPTIONS, Ops, Options, check, check_options, named
 from reduced._pairs import dtype_of, fitted, placed
-from reduced._result import ArrayResult, Result
+from reduced._result import ArrayResult, Result, scalar_of
 from reduced._state import State
 
 LOCAL = "local:"
@@ -36,6 +36,7 @@ _BESIDE = {"groups": "keys", "outside": "keys", "empty": "axis, where, segments,
            "keep": "axis, where, segments, lengths or keys", "ttl": "keep", "owner": "keep"}
 _POSITIONS = frozenset({"argmin", "argmax", "argtopk", "argbottomk", "compare", "cov_matrix", "corr_matrix", "fingerprint"})
 _DISTRIBUTION = frozenset(_core.distribution)
+_ACCUMULATED = frozenset(_core.ops) - _DISTRIBUTION
 # A call of a large array has a second more for each of these.
 _BYTES_PER_SECOND = 64 << 20
 
@@ -454,6 +455,10 @@ class _Reducer(Ops):
         return result
 
     def _one(self, op: str, array: Any, options: Options) -> Any:
+        # What a small array takes most of its time for: nothing has to be looked at twice.
+        if not options and type(array) is np.ndarray and array.size <= PIECE and op in _ACCUMULATED and (dtype := plain_dtype(array)):
+            reply = self._core.reduce(array, dtype, array.shape, (op,), _options(), None)
+            return Result(reply)[op] if reply.statuses else scalar_of(reply.results[0])
         return self._reduce(array, (op,), options, None)[op]
 
     def _planned(self, plan_of: Callable[[Any, Options], Plan], array: Any, options: Options, interrupt: _core.Interrupt | None = None) -> Any:

@@ -24,6 +24,12 @@ _INTS = frozenset({"argmin", "argmax", "count", "count_nonzero", "nan_count", "d
 _INT_ARRAYS = frozenset({"histogram", "argtopk", "argbottomk"})
 
 
+def scalar_of(value: _core.Value) -> Any:
+    """What a caller gets of one op's value."""
+    op, dtype, found = value
+    return found if op in _INTS else _scalar(dtype, found)
+
+
 def _name(op: str) -> str:
     """The name of an op that may have parameters."""
     return op.partition("(")[0]

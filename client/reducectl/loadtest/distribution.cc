@@ -38,7 +38,7 @@ absl::StatusOr<RightAnswer> Distribution::Of(const std::string& op) const {
     return absl::InvalidArgumentError(
         absl::StrCat("size: got ", elements_.size(), " elements for ", op, "; allowed: ", given.k, " and more"));
   }
-  if (IsMatrix(call->op)) {
+  if (IsMatrix(call->op) || call->op == Op::kFingerprint) {
     return absl::InvalidArgumentError(
         absl::StrCat("op: got ", op, ", which is not verified; allowed: ops of elements"));
   }
