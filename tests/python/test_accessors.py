@@ -61,6 +61,10 @@ def test_without_groups(frame):
     assert frame["price"].reduced.std() == pytest.approx(frame["price"].std(), rel=1e-14)
     assert frame["price"].reduced.agg("sum, max").to_dict() == {"sum": frame["price"].sum(), "max": frame["price"].max()}
     assert numbers.reduced.agg(["sum", "mean"]).loc["sum", "price"] == frame["price"].sum()
+    floats = frame[["price", "gap"]]
+    pd.testing.assert_frame_equal(floats.reduced.cov_matrix(), floats.cov(), rtol=1e-12)
+    pd.testing.assert_frame_equal(floats.reduced.corr_matrix(), floats.corr(), rtol=1e-12)
+    pd.testing.assert_frame_equal(floats.reduced.quantile([0.25, 0.5]), floats.quantile([0.25, 0.5]))
     with pytest.raises(TypeError, match="^skipna: got it beside nan"):
         frame["gap"].reduced.sum(skipna=True, nan="omit")
     assert "axis" in inspect.signature(numbers.reduced.sum).parameters and "sum" in dir(numbers.reduced)

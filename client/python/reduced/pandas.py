@@ -76,7 +76,9 @@ class DataFrameAccessor:
         given = _defaults(options)
         if op not in ("topk", "bottomk", "argtopk", "argbottomk", "quantile", "histogram") and arguments:
             given["axis"], arguments = arguments[0], arguments[1:]
-        return getattr(_where.client, op)(_numeric(self._array, numeric_only), *arguments, **{"axis": 0, **given})
+        if op not in ("cov_matrix", "corr_matrix"):  # whose answers are those of all rows
+            given.setdefault("axis", 0)
+        return getattr(_where.client, op)(_numeric(self._array, numeric_only), *arguments, **given)
 
     def agg(self, ops: str | Sequence[str], *, numeric_only: bool = False, **options: Any) -> Any:
         """A frame of the results of several ops for each column, in one read; of one op a Series."""
