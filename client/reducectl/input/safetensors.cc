@@ -41,6 +41,9 @@ absl::Status BadTensors(const What&... what) {
 // is bounded, so that nesting takes neither memory nor time.
 class TensorJson : public nlohmann::json_sax<nlohmann::json> {
  public:
+  // `what`: of errors.
+  explicit TensorJson(const char* what) : what_(what) {}
+
   absl::Status Read(absl::string_view text) {
     const bool right = nlohmann::json::sax_parse(text.begin(), text.end(), this);
     return right || !error_.ok() ? error_ : BadTensors("bad JSON");
@@ -63,7 +66,7 @@ class TensorJson : public nlohmann::json_sax<nlohmann::json> {
  protected:
   template <class... What>
   bool Fail(const What&... what) {
-    error_ = BadTensors("header: ", what...);
+    error_ = BadTensors(what_, ": ", what...);
     return false;
   }
   bool Refuse(const std::string& got) { return Fail(where(), ": got ", got, "; allowed: ", allowed()); }
@@ -71,11 +74,14 @@ class TensorJson : public nlohmann::json_sax<nlohmann::json> {
   virtual const char* allowed() const = 0;
 
  private:
+  const char* const what_;
   absl::Status error_;
 };
 
 class HeaderReader final : public TensorJson {
  public:
+  HeaderReader() : TensorJson("header") {}
+
   std::vector<Tensor> tensors;
 
   bool start_object(std::size_t elements) override {
@@ -164,6 +170,8 @@ class HeaderReader final : public TensorJson {
 
 class IndexReader final : public TensorJson {
  public:
+  IndexReader() : TensorJson("index") {}
+
   std::vector<std::pair<std::string, std::string>> files;
 
   // What else the index has is passed over.
