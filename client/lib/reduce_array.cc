@@ -140,7 +140,7 @@ absl::StatusOr<HostArray> CallGetArray(RpcState& state, const v1::GetArrayReques
   const auto take = [&]() -> absl::Status {
     if (part.has_array() != !started) return absl::InternalError("part: got another; allowed: the array, then chunks");
     if (!std::exchange(started, true)) {
-      array = FromProto(part.array().array());
+      array = client::FromProto(part.array().array());
       const absl::StatusOr<std::int64_t> bytes = ArrayBytes(array.dtype, array.shape);
       if (!bytes.ok()) return absl::InternalError(bytes.status().message());
       array.data.reserve(static_cast<std::size_t>(std::min(*bytes, std::int64_t{1} << 30)));

@@ -117,7 +117,7 @@ class KeyCodes {
 };
 
 // Encodes the keys of one column or more of as many rows each. The result depends on nothing but keys and options. The
-// columns are not copied; it takes 4 bytes for each row, up to 26 while it works, some 50 for each group, and 4 more
+// columns are not copied; it takes 4 bytes for each row, up to 14 while it works, some 100 for each group, and 4 more
 // for each row and column if there are several. Hashes text with a secret of this process, so that nobody can choose
 // keys that collide. Thread-safe.
 //

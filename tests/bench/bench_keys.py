@@ -18,7 +18,7 @@ import reduced
 from reduced import _core
 
 C = reduced.connect("local:")
-RUNS = 5
+RUNS = 3
 
 
 def best_ms(call):
