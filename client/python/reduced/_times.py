@@ -51,6 +51,7 @@ def floored(times: Times, bucket: str) -> Times:
     name, multiple = np.datetime_data(dtype)
     of_unit = multiple * _UNITS.get(name, 0)  # in ns
     numbers, nat = times.view(np.int64), np.isnat(times)
+    some = bool(nat.any())
     if unit in _MONTHS or unit == "week":
         if dtype.kind == "m":
             raise TypeError(f"bucket: got {bucket!r} for timedelta64; allowed: of a fixed length, such as day, 1h, 15min")
@@ -59,7 +60,7 @@ def floored(times: Times, bucket: str) -> Times:
         # Of a table of the days that there may be, which are far fewer than times.
         per_day = _UNITS["D"] // of_unit
         days = numbers // per_day
-        there = days if not nat.any() else days[~nat]
+        there = days[~nat] if some else days
         if there.size == 0:
             return times
         low, high = int(there.min()), int(there.max())
@@ -67,7 +68,10 @@ def floored(times: Times, bucket: str) -> Times:
             starts = _starts(times.astype("M8[D]"), unit).view(np.int64) * per_day
         else:
             table = _starts(np.arange(low, high + 1).view("M8[D]"), unit).view(np.int64) * per_day
-            starts = table[np.where(nat, 0, days - low)]
+            days -= low
+            if some:
+                days[nat] = 0
+            starts = table[days]
     else:
         if of_unit == 0:
             raise TypeError(f"bucket: got {bucket!r} for {dtype}; allowed: year, quarter, month, or times in ns to weeks")
@@ -78,9 +82,10 @@ def floored(times: Times, bucket: str) -> Times:
             return times  # no two of them are in one bucket
         step = length // of_unit
         starts = numbers // step * step
-    if bool(((starts > numbers) & ~nat).any()):
+    late = starts > numbers
+    if bool((late & ~nat if some else late).any()):
         raise OverflowError(f"bucket: got a time whose {bucket} begins before the first time of {dtype}")
-    return np.where(nat, numbers, starts).view(dtype)
+    return np.where(nat, numbers, starts).view(dtype) if some else starts.view(dtype)
 
 
 def _starts(times: Times, unit: str) -> Times:
