@@ -66,7 +66,7 @@ absl::Status ToProto(const std::vector<std::string>& states, const std::vector<s
   return absl::OkStatus();
 }
 
-MergeReply FromProto(const v1::MergeResponse& from) {
+MergeReply ReplyFromProto(const v1::MergeResponse& from) {
   MergeReply to{.results = client::FromProto(from.results()), .count = from.count()};
   if (from.has_state()) to.state = from.state().SerializeAsString();
   return to;
@@ -203,7 +203,7 @@ absl::StatusOr<MergeReply> Client::Merge(const std::vector<std::string>& states,
   absl::Status status = ToProto(states, /*names=*/{}, {options.return_state, options.results}, &request);
   if (status.ok()) status = AskServer(*connection_, request, options.timeout, &response);
   if (!status.ok()) return status;
-  return FromProto(response);
+  return ReplyFromProto(response);
 }
 
 absl::StatusOr<MergeReply> MergeStates(const std::vector<std::string>& states, const MergeStatesOptions& options) {
@@ -213,7 +213,7 @@ absl::StatusOr<MergeReply> MergeStates(const std::vector<std::string>& states, c
   v1::MergeResponse response;
   if (status.ok()) status = reduced::MergeStates(request, StateLimits(), options.names, &response, options.rows);
   if (!status.ok()) return status;
-  return FromProto(response);
+  return ReplyFromProto(response);
 }
 
 }  // namespace reduced::client
