@@ -332,7 +332,11 @@ class _Reducer(Ops):
             given = array._here
         else:
             ordered = not _POSITIONS.isdisjoint(names)
-            if type(array) is np.ndarray and isinstance(self._core, _core.Local) and (lies := strided(array, ordered=ordered)) is not None:
+            lies = None
+            if type(array) is np.ndarray and isinstance(self._core, _core.Local) and not options.get("pipeline"):  # those take dense arrays
+                lies = strided(array, ordered=ordered)
+            if lies is not None:
+                assert isinstance(self._core, _core.Local)
                 return Result(self._core.reduce_strided(*lies, names, self._options_for(None, options), interrupt))
             given = located(array, ordered=ordered, gpu=self._reads_gpus)
             if isinstance(given, CudaElements):
