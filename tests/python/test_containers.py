@@ -443,11 +443,11 @@ def copies():
     bits = np.zeros(size, bool)
     return {
         "transposed": lambda: ("argmax", np.zeros((6000, 4000)).T),
-        "strided": lambda: ("sum", np.zeros((size, 2))[:, 0]),
-        "the other byte order": lambda: ("sum", np.zeros(size, ">f8")),
+        "strided": lambda: ("median", np.zeros((size, 2))[:, 0]),
+        "the other byte order": lambda: ("median", np.zeros(size, ">f8")),
         "chunks": lambda: ("sum", pa.chunked_array([column] * 2)),
         "frame": lambda: ("sum", pl.DataFrame({"a": np.zeros(size // 2), "b": np.zeros(size // 2, "i8")})),
-        "pandas": lambda: ("sum", pd.arrays.IntegerArray(np.zeros(size, "i8"), bits)),
+        "pandas": lambda: ("median", pd.arrays.IntegerArray(np.zeros(size, "i8"), bits)),
         "pandas in blocks": lambda: ("sum", pd.concat([pd.Series(np.zeros(size // 2))] * 2, axis=1)),
         "mask": lambda: ("sum", np.ma.MaskedArray(np.zeros(size * 4, "i1"), np.zeros(size * 4, bool))),
         "list": lambda: ("sum", [1.0] * 8_000_000),
