@@ -4,16 +4,16 @@ The lines are those of pandas, and so are defaults: NaN is left out, `ddof` is 1
 exact, and integers stay integers.
 
 >>> import pandas as pd, reduced.pandas
->>> df = pd.DataFrame({"shop": ["b", "a", "b"], "price": [0.1, 0.5, 0.2], "n": [1, 2, 3]})
+>>> df = pd.DataFrame({"shop": ["b", "a", "b"], "price": [0.25, 0.5, 0.125], "n": [1, 2, 3]})
 >>> df.reduced.groupby("shop")["price"].sum()
 shop
-a    0.5
-b    0.3
+a    0.500
+b    0.375
 Name: price, dtype: float64
 >>> print(df.reduced.groupby("shop").agg(total=("price", "sum"), most=("n", "max")).to_dict())
-{'total': {'a': 0.5, 'b': 0.3}, 'most': {'a': 2, 'b': 3}}
+{'total': {'a': 0.5, 'b': 0.375}, 'most': {'a': 2, 'b': 3}}
 >>> print(df["price"].reduced.sum(), df[["price", "n"]].reduced.max().to_dict())
-0.8 {'price': 0.5, 'n': 3.0}
+0.875 {'price': 0.5, 'n': 3.0}
 """
 
 from __future__ import annotations
