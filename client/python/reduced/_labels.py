@@ -196,19 +196,21 @@ def planned(run: Callable[[Any, Options], Any], array: Any, options: Options) ->
     if type(of) is Container or options.get("keep") or options.get("keepdims") and not of.keeps_dims:
         return _unlabelled(value)
 
-    def labelled(value: Any) -> Any:
-        leading = None
-        if isinstance(value, Quantiles):
-            value, leading = value
-        if isinstance(value, Matrix):
-            return of.matrix(value.values)
-        if isinstance(value, np.ndarray | np.generic):
-            return of.labelled("", [Answer(value, None)], groups, options, leading)
-        if isinstance(value, Top):
-            return Top(*map(labelled, value))
-        return (labelled(value[0]), value[1]) if isinstance(value, tuple) else value  # a histogram
+    return _labelled(of, value, groups, options)
 
-    return labelled(value)
+
+def _labelled(of: Container, value: Any, groups: Groups | None, options: Options) -> Any:
+    """The labelled value of a plan."""
+    leading = None
+    if isinstance(value, Quantiles):
+        value, leading = value
+    if isinstance(value, Matrix):
+        return of.matrix(value.values)
+    if isinstance(value, np.ndarray | np.generic):
+        return of.labelled("", [Answer(value, None)], groups, options, leading)
+    if isinstance(value, Top):
+        return Top(*(_labelled(of, each, groups, options) for each in value))
+    return (_labelled(of, value[0], groups, options), value[1]) if isinstance(value, tuple) else value  # a histogram
 
 
 def _unlabelled(value: Any) -> Any:
