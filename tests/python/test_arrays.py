@@ -1,10 +1,13 @@
 """What can be reduced, how its memory is read, and what is refused."""
 
 import array as arrays
+import contextlib
+import gc
 import itertools
 import math
 import subprocess
 import sys
+import weakref
 
 import ml_dtypes
 import numpy as np
@@ -222,3 +225,16 @@ def test_large_arrays_of_any_layout(dtype):
         assert local.argmax(view) == local.argmax(right)
     if dtype == "f8":
         assert local.sum(long[::2], pipeline="sequential") == local.sum(long[::2].copy(), pipeline="sequential")
+
+
+def test_an_error_keeps_no_array(local):
+    array = np.zeros(0)
+    alive = weakref.ref(array)
+    gc.disable()
+    try:
+        with contextlib.suppress(ValueError):
+            local.max(array)
+        del array
+        assert alive() is None
+    finally:
+        gc.enable()

@@ -138,4 +138,7 @@ def raise_status(number: int, message: bytes, request_id: str, retry_after: floa
     error = error_of(number, message)
     error.request_id = request_id
     error.retry_after = retry_after
-    raise error
+    try:
+        raise error
+    finally:
+        del error  # its traceback has this frame, which would keep it, and the arrays of the frames above, in a cycle
