@@ -31,8 +31,8 @@ absl::string_view PrefixOf(const EnumDescriptor* type) {
   return first.substr(0, first.rfind('_') + 1);
 }
 
-// Whether `value` has this name, which is without the prefix and in lower case. As NameOf(value) == name, without a
-// copy: every request asks this for some names.
+// Whether `value` has this name, which is without the prefix and in lower case. As NameOfValue(value) == name, without
+// a copy: every request asks this for some names.
 bool HasName(const EnumValueDescriptor* value, std::size_t prefix_bytes, absl::string_view name) {
   const absl::string_view full = value->name();
   return full.size() == prefix_bytes + name.size() &&
@@ -40,7 +40,7 @@ bool HasName(const EnumValueDescriptor* value, std::size_t prefix_bytes, absl::s
                     [](char own, char upper) { return own == absl::ascii_tolower(static_cast<unsigned char>(upper)); });
 }
 
-std::string NameOf(const EnumValueDescriptor* value) {
+std::string NameOfValue(const EnumValueDescriptor* value) {
   return absl::AsciiStrToLower(absl::StripPrefix(value->name(), PrefixOf(value->type())));
 }
 
@@ -49,7 +49,7 @@ std::string NameOf(const EnumValueDescriptor* value) {
 std::vector<std::string> NamesOf(const EnumDescriptor* type) {
   std::vector<std::string> names;
   for (int i = 0; i < type->value_count(); ++i) {
-    std::string name = NameOf(type->value(i));
+    std::string name = NameOfValue(type->value(i));
     if (!IsPlaceholder(name)) names.push_back(std::move(name));
   }
   return names;
@@ -57,7 +57,7 @@ std::vector<std::string> NamesOf(const EnumDescriptor* type) {
 
 std::string NameOf(const EnumDescriptor* type, int number) {
   const EnumValueDescriptor* value = type->FindValueByNumber(number);
-  return value == nullptr ? std::to_string(number) : NameOf(value);
+  return value == nullptr ? std::to_string(number) : NameOfValue(value);
 }
 
 std::vector<std::string> NamesByNumber(const EnumDescriptor* type) {

@@ -205,7 +205,7 @@ void AddOutput(CLI::App* command, LoadtestArguments* arguments) {
   for (const auto& file : files) command->add_option(file.name, *file.path, file.help)->type_name("FILE");
 }
 
-void AddCompare(CommandLine& line, CLI::App* loadtest) {
+void AddComparison(CommandLine& line, CLI::App* loadtest) {
   const auto files = std::make_shared<std::vector<std::string>>();
   line.Add(loadtest, "compare", "compare runs that --json wrote: is the second side worse, beyond the noise?",
            [files](const CommonOptions& common) { return CompareLoadtests(common, files->front(), files->back()); })
@@ -240,7 +240,7 @@ void AddLoadtest(CommandLine& line) {
       ->allow_extra_args(false)
       ->type_name("FLAG");
   AddOutput(command, arguments.get());
-  AddCompare(line, command);
+  AddComparison(line, command);
 }
 
 }  // namespace reduced::client
