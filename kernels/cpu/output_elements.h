@@ -81,7 +81,7 @@ class OutputElements {
   // How many outputs from `number` on have their elements side by side: what is at a position of one is beside what is
   // at that of the next. At least 1.
   std::int64_t Beside(std::int64_t number) const {
-    if (adjacent_) return 1;
+    if (adjacent_ || layout_.outputs == 0) return 1;
     const std::int64_t together = layout_.adjacent();
     return together - number % layout_.outputs % together;
   }
