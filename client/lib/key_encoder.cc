@@ -421,7 +421,7 @@ class KeyEncoder {
   const std::int64_t blocks_;
   std::unique_ptr<Code[]> codes_;
   std::atomic<std::int64_t> first_missing_;  // row
-  std::vector<Group> groups_;                // each key that there is
+  std::vector<Group> groups_;                // one for each distinct key
   std::vector<Code> code_of_;                // of each
   Code code_of_missing_ = -1;
   std::vector<std::int64_t> first_;  // the first row of each code

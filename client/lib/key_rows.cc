@@ -36,7 +36,7 @@ bool ReadValidity(const KeyValidity& validity, std::int64_t begin, std::int64_t 
   return all != 0;
 }
 
-// The integer that stands for a number: they ascend alike.
+// Maps numbers to integers in the same order.
 template <class T>
 std::uint64_t OrderOf(T number) {
   constexpr std::uint64_t kSign = std::uint64_t{1} << 63;

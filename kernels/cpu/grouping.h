@@ -22,9 +22,8 @@ namespace reduced {
 
 inline constexpr std::uint32_t kNoGroup = std::numeric_limits<std::uint32_t>::max();
 
-// Keys whose groups are computed where they are needed: each is one of the groups or
-// kNoGroup also while another process writes to the keys; but then two calls may give different ones for the same row.
-// Thread-safe.
+// Keys whose groups are computed where they are needed. Each is one of the groups or kNoGroup, also while another
+// process writes to the keys; but then two calls may give different groups for the same row. Thread-safe.
 class KeysInPlace {
  public:
   virtual ~KeysInPlace() = default;
@@ -45,7 +44,7 @@ struct Grouping {
   std::vector<std::unique_ptr<ArrayMemory>> memory{};  // has the above, but for what SortRows adds
   std::vector<std::unique_ptr<ArrayMemory>> sorted{};  // has the bounds and rows by keys
   bool all_sorted = false;                             // whether these are of all groups
-  bool in_order = false;  // with keys, which ascend: the bounds are those of their stretches, as of segments
+  bool in_order = false;  // with keys in ascending order: group g is rows bounds[g] to bounds[g + 1] - 1
 };
 
 // INVALID_ARGUMENT: offset i is `offset`, less than `before`, the one before it, or more than `rows`.
@@ -58,7 +57,7 @@ struct GroupingContext {
   ArrayBudget& budget;                         // of its memory
   tbb::task_arena& arena;                      // its threads
   absl::FunctionRef<absl::Status()> why_stop;  // asked every now and then; an error ends it. Thread-safe
-  // Keys that are to be found may have groups in place, or in order: else they have ids.
+  // Whether the grouping of keys that are to be found may be in_place or in_order. False: it has ids.
   bool lazily = false;
 };
 

@@ -138,7 +138,7 @@ class GroupReduction {
     const std::int64_t bytes = spec_.count * width_ / std::max<std::int64_t>(outputs, 1);
     const std::int64_t some =
         std::min(kBlockBytes / (bytes + AnswerBytes(quick_.has_value())), outputs / (4 * threads));
-    // Of long outputs as many as are read together.
+    // A task has at least as many long outputs as are read together.
     return elements_.Beside(0) > 1 ? std::max(some, std::min(beside_, outputs / threads)) : some;
   }
 
@@ -225,7 +225,7 @@ class GroupReduction {
     return state;
   }
 
-  // Makes indexes of ranks.
+  // Replaces the ranks of extrema by what answers call their indexes.
   void SetIndexes(const Output& output, State* state) const {
     ExtremaState& extrema = state->partial.extrema;
     for (std::int64_t* const index : {&extrema.min_index, &extrema.max_index, &extrema.nan_index}) {
@@ -258,7 +258,7 @@ class GroupReduction {
     outputs = std::min({outputs, kQuickOutputs, kBesideBytes / std::max(bytes, width_)});
     std::byte* const buffer = BufferFor(kBesideBytes);
     std::int64_t bounds[kQuickOutputs + 1] = {};
-    std::vector<Output> all;  // what has indexes
+    std::vector<Output> all;  // for indexes, if extrema are asked for
     std::int64_t counts[kQuickOutputs] = {};
     elements_.GatherBeside(first, outputs, 0, first.positions, buffer, bytes, counts);
     for (std::int64_t i = 0; i < outputs; ++i) {

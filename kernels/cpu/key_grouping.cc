@@ -75,7 +75,7 @@ class GivenKeys final : public KeysInPlace {
   std::atomic<std::int64_t> outside_;  // the first row of such a key
 };
 
-// Keys that were found, and fill a range from the least on: a table has the group of each.
+// Keys that were found, and nearly fill a range: a table has the group of each key of the range.
 template <class T>
 class TableKeys final : public KeysInPlace {
  public:
@@ -85,7 +85,7 @@ class TableKeys final : public KeysInPlace {
   void Ids(std::int64_t begin, std::int64_t end, std::uint32_t* ids) override {
     for (std::int64_t row = begin; row < end; ++row) ids[row - begin] = GroupOf(row);
   }
-  // Keys may change while they are looked at: what was not seen before is in no group.
+  // Another process may change the keys meanwhile: a key that was not found is in no group.
   std::uint32_t GroupOf(std::int64_t row) const {
     const std::uint64_t at = Order<T>::At(elements_, row) - least_;
     return at <= range_ ? groups_[at] : kNoGroup;
@@ -119,7 +119,7 @@ class KeyGrouping {
  private:
   bool Kept(std::int64_t row) const { return kept_of_ == nullptr || (*kept_of_)(row); }
 
-  // Calls `each` with the rows that are kept: a loop without a mask has no branch for it.
+  // Calls `each` with every row that the mask keeps. Without a mask the loop has no branch for it.
   template <class Each>
   void ForKept(std::int64_t begin, std::int64_t end, const Each& each) const {
     if (kept_of_ == nullptr) {
@@ -156,8 +156,8 @@ class KeyGrouping {
     return status.ok() ? given.Check() : status;
   }
 
-  // Finds the keys that there are. Those that ascend are found by their order, those that nearly fill a range by a
-  // table; few others by hashing, and if they are many, the rows are sorted.
+  // Finds the distinct keys. Keys in ascending order are found by comparing neighbours, keys that nearly fill a range
+  // by a table of the range, and others by hashing or, if there are many, by sorting the rows.
   absl::Status Found() {
     const absl::StatusOr<bool> ascend = Ascend();
     if (!ascend.ok()) return ascend.status();
@@ -193,7 +193,7 @@ class KeyGrouping {
     return BySort(least, range);
   }
 
-  // Whether all rows are there, and no key is less than the one before. Looks no further than where one is.
+  // Whether no mask leaves rows out, and no key is less than the one before. Stops at the first key that is.
   absl::StatusOr<bool> Ascend() const {
     if (!context_.lazily || kept_of_ != nullptr || rows_ == 0) return false;
     std::atomic<bool> ascend = true;
@@ -214,7 +214,7 @@ class KeyGrouping {
     return ascend.load();
   }
 
-  // Of keys that ascend: their stretches. They may change while they are looked at.
+  // Groups keys in ascending order: each group is a stretch of rows. Another process may change the keys meanwhile.
   absl::Status ByOrder() {
     std::int64_t groups = 0;
     for (std::int64_t row = 0; row < rows_; row = EndOfStretch(row)) {

@@ -78,8 +78,8 @@ class OutputElements {
   // The outputs' names, for messages.
   Layout Names() const;
 
-  // How many outputs from `number` on have their elements side by side: what is at a position of one is beside what is
-  // at that of the next. At least 1.
+  // How many outputs from `number` on lie side by side: the element at a position of one is followed in memory by the
+  // element at the same position of the next. At least 1.
   std::int64_t Beside(std::int64_t number) const {
     if (adjacent_ || layout_.outputs == 0) return 1;
     const std::int64_t together = layout_.adjacent();

@@ -33,8 +33,8 @@ struct ArrayRef {
   // kFile: the descriptor, and the first byte in the file.
   int file = -1;
   std::int64_t offset = 0;
-  // kHost, for the CPU engine and whole arrays only: if it is not null, `data` is, and this copies the elements, which
-  // are in memory but not next to each other.
+  // kHost, for the CPU engine and whole arrays only: copies elements that are in memory, but not next to each other. If
+  // it is set, `data` is null.
   const ReadElements* read = nullptr;
   // kDevice: a cudaEvent_t that the reduction waits for before it reads; may be null.
   void* ready = nullptr;

@@ -201,11 +201,12 @@ class MatrixFold final : public DistributionFold {
   FoldLease lease_;  // of pairs_
   std::vector<TermSums> pairs_;
   std::map<std::int64_t, Fragment> fragments_;  // by row; two of each block that was added at most
-  // Of AddRows: a tile, column after column, as elements and as doubles; and what is known of each column.
+  // Scratch memory of AddRows: a tile, column by column, as elements and as doubles; the magnitudes of each column, and
+  // whether all of its elements are finite doubles.
   FoldArray<std::byte> elements_;
   FoldArray<std::byte> doubles_;
   std::vector<Magnitudes> magnitudes_;
-  std::vector<bool> finite_;  // and doubles
+  std::vector<bool> finite_;
 };
 
 }  // namespace

@@ -1,10 +1,10 @@
 // See scan_tiles.h. Compiled without contraction: positions are rounded as those of the bins' edges were.
 #include "kernels/folds/scan_tiles.h"
 
-#include <cstring>
 #include <type_traits>
 
 #include "kernels/algebra/vector_targets.h"
+#include "kernels/folds/elements.h"
 // Compiled again for each vector target
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/folds/scan_tiles.cc"
@@ -20,13 +20,6 @@ namespace {
 #if HWY_TARGET != HWY_SCALAR
 namespace hn = hwy::HWY_NAMESPACE;
 #endif
-
-template <class T>
-T At(const std::byte* elements, std::int64_t i) {
-  T element;
-  std::memcpy(&element, elements + i * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
-  return element;
-}
 
 template <class Real>
 std::int32_t BinOf(Real x, const BinRule<Real>& rule) {
@@ -61,17 +54,17 @@ void BinsOf(const std::byte* elements, std::int64_t count, const BinRule<Real>& 
     }
   }
 #endif
-  for (; i < count; ++i) bins[i] = BinOf(At<Real>(elements, i), rule);
+  for (; i < count; ++i) bins[i] = BinOf(ElementAt<Real>(elements, i), rule);
 }
 
 template <class T, bool kAbove>
 std::int64_t FindBlockOf(const std::byte* elements, std::int64_t begin, std::int64_t blocks, const void* of_bound) {
-  const T bound = At<T>(static_cast<const std::byte*>(of_bound), 0);
+  const T bound = ElementAt<T>(of_bound, 0);
   for (std::int64_t block = begin; block < blocks; ++block) {
     const std::byte* const at = elements + block * kScanBlock * static_cast<std::int64_t>(sizeof(T));
 #if HWY_TARGET == HWY_SCALAR
     for (std::int64_t i = 0; i < kScanBlock; ++i) {
-      const T x = At<T>(at, i);
+      const T x = ElementAt<T>(at, i);
       if (kAbove ? !(x > bound) : !(x < bound)) return block;
     }
 #else

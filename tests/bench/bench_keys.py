@@ -8,27 +8,17 @@ usage: bench_keys.py [ROWS]    # 8 Mi by default
 
 import os
 import sys
-import time
 
 import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
 import reduced
+from peers import best_ms
 from reduced import _core
 
 C = reduced.connect("local:")
 RUNS = 3
-
-
-def best_ms(call):
-    """Of several runs the fastest: other processes only ever make a run slower."""
-    best = float("inf")
-    for _ in range(RUNS):
-        start = time.perf_counter()
-        call()
-        best = min(best, time.perf_counter() - start)
-    return 1e3 * best
 
 
 def kinds(rows):
@@ -64,11 +54,11 @@ def main():
         frame = pd.DataFrame({"key": of_pandas, "x": x})
         table = pl.DataFrame({"key": of_polars, "x": x})
         times = [
-            best_ms(codes),
-            best_ms(lambda: pd.factorize(of_pandas, sort=True)),  # noqa: B023
-            best_ms(total),
-            best_ms(lambda: frame.groupby("key").x.sum()),  # noqa: B023
-            best_ms(lambda: table.group_by("key").agg(pl.col("x").sum())),  # noqa: B023
+            best_ms(codes, RUNS),
+            best_ms(lambda: pd.factorize(of_pandas, sort=True), RUNS),  # noqa: B023
+            best_ms(total, RUNS),
+            best_ms(lambda: frame.groupby("key").x.sum(), RUNS),  # noqa: B023
+            best_ms(lambda: table.group_by("key").agg(pl.col("x").sum()), RUNS),  # noqa: B023
         ]
         print(f"{name:24} {times[0]:8.1f} {times[1]:10.1f} {times[1] / times[0]:6.2f} {times[2]:8.1f} {times[3]:8.1f} {times[3] / times[2]:6.2f} "
               f"{times[4]:8.1f} {times[4] / times[2]:6.2f}", flush=True)

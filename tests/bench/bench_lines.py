@@ -8,26 +8,16 @@ usage: bench_lines.py [MIB [NAME...]]    # 64 MiB of each array by default; line
 
 import os
 import sys
-import time
 
 import numpy as np
 import pandas as pd
 import polars as pl
 import reduced
+from peers import best_ms
 
 C = reduced.connect("local:")
 RANDOM = np.random.default_rng(1)
 RUNS = 7
-
-
-def best_ms(call):
-    """Of several runs the fastest: other processes only ever make a run slower."""
-    best = float("inf")
-    for _ in range(RUNS):
-        start = time.perf_counter()
-        call()
-        best = min(best, time.perf_counter() - start)
-    return 1e3 * best
 
 
 def many(call, times):
@@ -100,7 +90,7 @@ def main():
     for name, other, ours, theirs in lines(mib << 17):
         if names and not name.startswith(names):
             continue
-        ours_ms, theirs_ms = best_ms(ours), best_ms(theirs)
+        ours_ms, theirs_ms = best_ms(ours, RUNS), best_ms(theirs, RUNS)
         print(f"{name:24} {ours_ms:9.2f} {theirs_ms:9.2f} {theirs_ms / ours_ms:7.2f}  {other}", flush=True)
 
 

@@ -155,9 +155,7 @@ void AddPut(CommandLine& line, CLI::App* arrays) {
   CLI::App* put = line.Add(arrays, "put", "store arrays from files on the server; prints their ids",
                            [arguments](const CommonOptions& common) { return RunPut(common, *arguments); });
   AddInput(line, put, &arguments->sources, &arguments->input).front()->required();
-  put->add_option("--array", arguments->input.arrays, "the names of arrays in .npz files; default: all")
-      ->allow_extra_args(false)
-      ->type_name("NAME");
+  AddArrayNames(put, &arguments->input.arrays);
   put->final_callback([arguments] { CheckInput(arguments->input); });
   put->add_option("--device", arguments->options.device,
                   "the device, like cpu or cuda:0: see `reducectl info`; default: the first GPU, if there is one")

@@ -78,7 +78,7 @@ void AddAxes(CommandLine& line, CLI::App* command, AxesArguments* arguments) {
       ->type_name("UNIT");
   command
       ->add_option("--groups", arguments->groups,
-                   "with --keys: the outputs are those of keys 0 to N - 1; any: of each key that there is, ascending")
+                   "with --keys: the outputs are those of keys 0 to N - 1; any: of each distinct key, ascending")
       ->type_name("N|any")
       ->capture_default_str();
   AddChoice(line, command, "--outside", &arguments->outside,

@@ -277,9 +277,7 @@ void AddCompare(CommandLine& line) {
   command->add_flag("-q,--quiet", arguments->quiet, "print nothing: the exit code says whether they differ");
   AddChoice(line, command, "--engine", &question->options.engine, "the engine", EngineNames())->capture_default_str();
   AddInput(line, command, &question->sources, &question->input).front()->required()->expected(2);
-  command->add_option("--array", question->arrays, "the names of arrays in .npz and .safetensors files; default: all")
-      ->allow_extra_args(false)
-      ->type_name("NAME");
+  AddArrayNames(command, &question->arrays);
   command->final_callback([question] { CheckInput(question->input); });
 }
 

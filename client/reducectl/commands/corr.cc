@@ -159,9 +159,7 @@ void AddCorr(CommandLine& line) {
   const std::vector<CLI::Option*> options = AddInput(line, command, &question->sources, &question->input);
   options.front()->required();
   command->get_option("--column")->delimiter(',')->type_name("NAME|INDEX,...");
-  command->add_option("--array", question->arrays, "the names of arrays in .npz files; default: all")
-      ->allow_extra_args(false)
-      ->type_name("NAME");
+  AddArrayNames(command, &question->arrays);
   command->final_callback([question] { CheckInput(question->input); });
 }
 

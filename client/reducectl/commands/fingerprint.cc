@@ -141,9 +141,7 @@ void AddFingerprint(CommandLine& line) {
   command->add_flag("-q,--quiet", arguments->quiet, "print only the fingerprint of each file");
   AddChoice(line, command, "--engine", &question->options.engine, "the engine", EngineNames())->capture_default_str();
   AddInput(line, command, &question->sources, &question->input).front()->required();
-  command->add_option("--array", question->arrays, "the names of arrays in .npz and .safetensors files; default: all")
-      ->allow_extra_args(false)
-      ->type_name("NAME");
+  AddArrayNames(command, &question->arrays);
   command->final_callback([question] { CheckInput(question->input); });
 }
 

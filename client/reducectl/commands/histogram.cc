@@ -303,7 +303,8 @@ void AddHistogram(CommandLine& line) {
   AddInput(line, command, &arguments->question.sources, &arguments->question.input);
   command
       ->add_option("--array", arguments->question.arrays,
-                   "resident arrays instead of files; with files: the names of arrays in .npz files")
+                   "resident arrays instead of files; with files: the names of arrays in .npz and "
+                   ".safetensors files")
       ->allow_extra_args(false)
       ->type_name("ID|NAME");
   command->final_callback([arguments] { CheckHistogram(*arguments); });

@@ -127,6 +127,12 @@ std::vector<CLI::Option*> AddInput(CommandLine& line, CLI::App* command, std::ve
   return {file, format, dtype, offset, shape, column, header, delimiter, decimal, comment, missing};
 }
 
+void AddArrayNames(CLI::App* command, std::vector<std::string>* arrays) {
+  command->add_option("--array", *arrays, "the names of arrays in .npz and .safetensors files; default: all")
+      ->allow_extra_args(false)
+      ->type_name("NAME");
+}
+
 void CheckInput(const InputOptions& input) {
   const std::string& format = input.format;
   if (format == "raw" && input.dtype.empty()) throw CLI::ValidationError("--format raw", "requires --dtype");

@@ -15,6 +15,9 @@ namespace reduced::client {
 std::vector<CLI::Option*> AddInput(CommandLine& line, CLI::App* command, std::vector<std::string>* sources,
                                    InputOptions* input);
 
+// Adds --array: which arrays of files with several are read; none: all.
+void AddArrayNames(CLI::App* command, std::vector<std::string>* arrays);
+
 // Throws CLI::ValidationError if the options contradict each other.
 void CheckInput(const InputOptions& input);
 

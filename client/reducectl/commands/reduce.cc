@@ -223,7 +223,7 @@ void AddReduce(CommandLine& line) {
       ->add_option(
           "--array", question->arrays,
           "reduce resident arrays instead of files: see `reducectl arrays`; with files: names of arrays in .npz "
-          "files, of which each needs an --array of its own")
+          "and .safetensors files, of which each needs an --array of its own")
       ->type_name("ID|NAME...");
   command->final_callback([arguments, sending] {
     const std::vector<std::string>& ops = arguments->question.ops;

@@ -66,8 +66,8 @@ struct InputOptions {
   bool texts = false;  // text: columns without numbers are not left out, and come as Input.words
   std::size_t most_word_bytes = std::size_t{256} << 20;  // of the different texts of all these columns together
   std::vector<std::string> arrays{};                     // npz, safetensors: names; empty: all
-  bool raw_dtypes =
-      false;  // safetensors: elements of dtypes that there are not come as unsigned integers of their size
+  // safetensors: elements whose dtype `reduced` lacks are read as unsigned integers of their size.
+  bool raw_dtypes = false;
   Hold hold = Hold::kOwn;
   bool one_piece = false;                             // each array is one Piece
   bool in_memory = false;                             // elements are read at once, never as they are sent

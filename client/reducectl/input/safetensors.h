@@ -43,8 +43,8 @@ absl::StatusOr<std::vector<std::pair<std::string, std::string>>> ParseSafetensor
 bool IsSafetensors(absl::string_view name, absl::string_view head);
 bool IsSafetensorsIndex(absl::string_view name);
 
-// The tensors that are asked for, of a file or an index at `path`. One of a dtype that there is not is a Piece with a
-// status, unless InputOptions.raw_dtypes is set.
+// The tensors that are asked for, of a file or an index at `path`. A tensor whose dtype `reduced` lacks is a Piece
+// with a status, unless InputOptions.raw_dtypes is set.
 absl::StatusOr<std::unique_ptr<InputReader>> OpenSafetensors(const std::string& path, absl::StatusOr<Memory> file,
                                                              const InputOptions& options);
 
