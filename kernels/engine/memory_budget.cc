@@ -55,7 +55,7 @@ MemoryLease MemoryLease::Split(std::int64_t bytes) {
 }
 
 void MemoryLease::Return() {
-  if (payer_.budget != nullptr) payer_.budget->Give(payer_.caller, bytes_);
+  if (bytes_ > 0) payer_.budget->Give(payer_.caller, bytes_);  // one of nothing may outlive its budget
   bytes_ = 0;
 }
 

@@ -43,7 +43,7 @@ struct MemoryPayer {
   std::uint64_t caller = 0;  // 0: an anonymous caller
 };
 
-// Bytes of a budget, given back when it is destroyed. Move-only.
+// Bytes of a budget, given back when it is destroyed. A lease of 0 bytes may outlive the budget. Move-only.
 class MemoryLease {
  public:
   // Of nothing.
