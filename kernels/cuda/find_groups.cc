@@ -119,7 +119,7 @@ absl::Status CudaLane::GroupReduction::BadKeyIn(const void* keys, std::int64_t r
   });
 }
 
-// The keys that there are, and the group of each row.
+// Finds the distinct keys and the group of each row.
 absl::Status CudaLane::GroupReduction::FindKeys() {
   const SideArray& side = partition_.keys->keys;
   const std::int64_t width = RowOf(side.dtype).bytes;

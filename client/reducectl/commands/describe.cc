@@ -134,9 +134,8 @@ void AddDescribe(CommandLine& line) {
   CLI::App* command = line.Add(
       "describe",
       absl::StrCat("print ", absl::StrJoin(kStatistics, ", ", append_name),
-                   " of each array of files, of all columns of texts; NaNs count as missing, and std has ddof 1; of "
-                   "columns without "
-                   "numbers count, missing, how many different texts there are, and the most frequent of them"),
+                   " of each array of files and each column of texts. NaNs count as missing, and std has ddof 1. For a "
+                   "column without numbers: count, missing, the number of different texts, and the most frequent one"),
       [question](const CommonOptions& common) { return Describe(common, *question); });
   AddChoice(line, command, "--engine", &question->options.engine, "the engine", EngineNames())->capture_default_str();
   AddInput(line, command, &question->sources, &question->input).front()->required();
