@@ -132,12 +132,13 @@ ExitCode RunFingerprint(const CommonOptions& common, const FingerprintArguments&
 void AddFingerprint(CommandLine& line) {
   const auto arguments = std::make_shared<FingerprintArguments>();
   Question* const question = &arguments->question;
-  CLI::App* command = line.Add(
-      "fingerprint",
-      "print a fingerprint of 128 bits of each array of files, such as the tensors of a model, and one of all arrays of "
-      "each file together. It does not depend on where the elements are; it changes with any bit of an element and with "
-      "their order. It finds accidents, not attacks",
-      [arguments](const CommonOptions& common) { return RunFingerprint(common, *arguments); });
+  CLI::App* command = line.Add("fingerprint",
+                               "print a fingerprint of 128 bits of each array of files, such as the tensors of a "
+                               "model, and one of all arrays of "
+                               "each file together. It does not depend on where the elements are; it changes with any "
+                               "bit of an element and with "
+                               "their order. It finds accidents, not attacks",
+                               [arguments](const CommonOptions& common) { return RunFingerprint(common, *arguments); });
   command->add_flag("-q,--quiet", arguments->quiet, "print only the fingerprint of each file");
   AddChoice(line, command, "--engine", &question->options.engine, "the engine", EngineNames())->capture_default_str();
   AddInput(line, command, &question->sources, &question->input).front()->required();

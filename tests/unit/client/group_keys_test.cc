@@ -42,17 +42,17 @@ Cell Bytes(const std::string& text) {
 }
 using Rows = std::vector<std::vector<Cell>>;  // by row, then by column
 
-struct Expected {
+struct ExpectedKeys {
   std::vector<std::int64_t> codes, first;
 };
 
-Expected Oracle(const Rows& rows, bool sort, bool drop) {
+ExpectedKeys Oracle(const Rows& rows, bool sort, bool drop) {
   std::map<std::vector<Cell>, std::int64_t> first;  // ascending
   for (std::size_t row = 0; row < rows.size(); ++row) {
     const bool missing = std::any_of(rows[row].begin(), rows[row].end(), [](const Cell& c) { return std::get<0>(c); });
     if (!missing || !drop) first.try_emplace(rows[row], row);
   }
-  Expected expected;
+  ExpectedKeys expected;
   for (const auto& [key, row] : first) expected.first.push_back(row);
   if (!sort) std::sort(expected.first.begin(), expected.first.end());
   std::map<std::int64_t, std::int64_t> group;  // by first row
@@ -69,7 +69,7 @@ std::vector<std::int64_t> Codes(const KeyCodes& codes) {
 }
 
 // Not by EXPECT_EQ of whole vectors: a difference would print millions of numbers.
-void ExpectSame(const KeyCodes& codes, const Expected& expected) {
+void ExpectSame(const KeyCodes& codes, const ExpectedKeys& expected) {
   EXPECT_TRUE(codes.first == expected.first) << codes.groups() << " groups, not " << expected.first.size();
   const std::vector<std::int64_t> got = Codes(codes);
   ASSERT_EQ(got.size(), expected.codes.size());
@@ -324,7 +324,7 @@ TEST(GroupKeysTest, HashesThatCollide) {
   const TextColumn<std::int32_t> column(texts);
   auto rows = RowsOf(column.ByBytes(), "keys[0]");
   ASSERT_TRUE(rows.ok()) << rows.status();
-  const Expected expected = Oracle(RowsOfTexts(texts), true, true);
+  const ExpectedKeys expected = Oracle(RowsOfTexts(texts), true, true);
   for (const std::uint64_t mask : {0ULL, 1ULL << 63, 0xff00ULL}) {
     for (const std::int64_t few_groups : {0, 1 << 20}) {
       const KeyEncoding how = {.hash_mask = mask, .few_groups = few_groups};
