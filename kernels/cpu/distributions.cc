@@ -16,6 +16,7 @@
 #include "kernels/cpu/task_stop.h"
 #include "kernels/engine/output_errors.h"
 #include "kernels/folds/fold.h"
+#include "kernels/folds/fold_array.h"
 #include "oneapi/tbb/blocked_range.h"
 #include "oneapi/tbb/parallel_for.h"
 
@@ -139,6 +140,8 @@ class DistributionReduction {
     std::vector<Adds> active;
     for (std::size_t i = 0; i < folds.size(); ++i) {
       stop_.Request(folds[i]->Begin(output.count));
+      if (stop_.requested()) return;
+      AddSample(output, *folds[i]);
       active.push_back({folds[i].get(), asked_[roles_[i].asked].other});
     }
     while (!active.empty() && !stop_.requested()) {
@@ -150,6 +153,28 @@ class DistributionReduction {
         return !again.ok() || !*again;
       });
     }
+  }
+
+  // Shows a fold the sample that it wants, if it costs little: short runs of neighbours at places that are spread by
+  // the golden ratio, so that no period of the data falls in step with them.
+  void AddSample(const Output& output, DistributionFold& fold) {
+    constexpr std::int64_t kRun = 16;
+    constexpr std::uint64_t kGoldenRatio = 0x9e3779b97f4a7c15;  // its fraction, in units of 2^-64
+    const std::int64_t wanted = fold.SampleElements();
+    FoldArray<std::byte> sample(limits_);
+    if (wanted == 0 || !elements_.in_place() || !sample.Resize(wanted * width_).ok()) return;
+    std::uint64_t place = 0;
+    for (std::int64_t run = 0; run < wanted / kRun; ++run) {
+      place += kGoldenRatio;
+      const auto first = static_cast<std::int64_t>(
+          static_cast<unsigned __int128>(place) * static_cast<std::uint64_t>(output.count - kRun + 1) >> 64);
+      elements_.ForTiles(
+          output, first, kRun, [this] { return stop_.Due(); },
+          [&](const std::byte* const* elements, std::int64_t /*rank*/, std::int64_t number) {
+            std::memcpy(sample.data() + run * kRun * width_, elements[0], static_cast<std::size_t>(number * width_));
+          });
+    }
+    stop_.Request(fold.Sample(sample.data(), wanted / kRun * kRun));
   }
 
   // Long outputs are added by several threads: the first one adds to the folds themselves, the others to parts.

@@ -72,6 +72,7 @@ class OutputElements {
   bool keyed() const { return keyed_; }
   bool grouped() const { return grouped_; }    // by segments or keys
   bool adjacent() const { return adjacent_; }  // an output's positions are neighbours in the array
+  bool in_place() const { return in_place_; }  // an output's elements are neighbours in each source
   // Of keys in order: what answers call the index of a position is its row.
   bool counts_rows() const { return grouping_.in_order; }
   const MaskView& mask() const { return mask_; }

@@ -39,6 +39,11 @@ class DistributionFold {
   // Forgets everything, and begins an output of `count` elements, NaNs included.
   virtual absl::Status Begin(std::int64_t count) = 0;
 
+  // How many elements, from all over the output, this fold wants to see before the first pass; 0: none. Sample gets
+  // them all at once, at any address. A driver may leave this out: passes are more, and answers the same.
+  virtual std::int64_t SampleElements() const { return 0; }
+  virtual absl::Status Sample(const void* /*elements*/, std::int64_t /*count*/) { return absl::OkStatus(); }
+
   // A fold that has no element yet, for this pass over this output. It does not outlive this fold. May be called while
   // elements are added to this fold or to other parts. A pass goes on without a part for which there is no memory.
   virtual absl::StatusOr<std::unique_ptr<DistributionFold>> Part() = 0;

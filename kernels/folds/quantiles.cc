@@ -1,9 +1,12 @@
-// The fold of median and quantile: radix selection over sort keys, all quantiles at once.
+// The fold of median and quantile, all quantiles at once. Many elements of 32 or 64 bits are selected by brackets
+// (brackets.h) in one pass, if a sample of them is at hand. All others, and those that the brackets missed, are
+// selected by radix, over sort keys.
 //
 // A pass counts the elements by the next digit of their keys; where the counts say that a quantile's neighbours are, is
 // a node: the keys with that prefix. Later passes look at elements of nodes only. Once the nodes have few enough
 // elements together, a pass collects these, and the rest is done in memory. Whatever the elements are, each pass leaves
 // fewer bits of the keys unknown: of up to 8 quantiles f32 takes at most 3 passes and f64 5, of 1024 quantiles 3 and 6.
+// So it is after a pass whose brackets missed.
 //
 // Memory: a table of counts of at most 16 MiB in each part, collected keys, which all parts share, and lists of a few
 // entries for each quantile. If there is not so much, tables are smaller and passes more.
@@ -21,6 +24,7 @@
 
 #include "kernels/algebra/float_format.h"
 #include "kernels/algebra/sort_key.h"
+#include "kernels/folds/brackets.h"
 #include "kernels/folds/elements.h"
 #include "kernels/folds/fold_array.h"
 #include "kernels/folds/folds.h"
@@ -34,25 +38,6 @@ constexpr std::int64_t kShortCount = std::int64_t{1} << 20;     // fewer element
 constexpr std::int64_t kMostCollected = std::int64_t{1} << 21;  // keys
 constexpr int kFirstDigit = 16, kShortDigit = 13;  // the table's last entry has no key but NaN's: 13 bits at least
 constexpr int kMostTableBits = 21;
-
-// Puts the keys of ascending `ranks`, each once, in `found`. The keys are those from rank `before` on; they change
-// their order. Errors: those of FoldLimits::why_stop.
-template <class Word>
-absl::Status SelectKeys(std::span<Word> keys, std::int64_t before, std::span<const std::int64_t> ranks, Word* found,
-                        const FoldLimits& limits) {
-  constexpr std::size_t kLook = std::size_t{1} << 16;  // so many keys take about a millisecond
-  if (ranks.empty()) return absl::OkStatus();
-  if (keys.size() > kLook) {
-    if (absl::Status why = limits.why_stop(); !why.ok()) return why;
-  }
-  const std::size_t middle = ranks.size() / 2;
-  const auto at = static_cast<std::size_t>(ranks[middle] - before);
-  std::nth_element(keys.begin(), keys.begin() + static_cast<std::ptrdiff_t>(at), keys.end());
-  found[middle] = keys[at];
-  absl::Status status = SelectKeys(keys.first(at), before, ranks.first(middle), found, limits);
-  if (!status.ok()) return status;
-  return SelectKeys(keys.subspan(at + 1), ranks[middle] + 1, ranks.subspan(middle + 1), found + middle + 1, limits);
-}
 
 template <class T>
 class QuantileFold final : public DistributionFold {
@@ -68,17 +53,31 @@ class QuantileFold final : public DistributionFold {
     counted_ = -1;
     nans_ = 0;
     ranks_.clear();
+    found_.clear();
     nodes_.assign(1, {.size = count});
     unknown_ = Key::kBits;
+    brackets_.Clear();
     if (absl::Status status = lists_.Hold(ListBytes()); !status.ok()) return status;
     if (count <= kFewElements) return StartCollecting(count);
-    // Of a table whose last entry has no key but NaN's.
-    const int least = std::min(Key::kBits, kShortDigit);
-    return StartCounting(count < kShortCount ? least : std::min(Key::kBits, kFirstDigit), least);
+    return StartFirst(count);
+  }
+
+  std::int64_t SampleElements() const override { return Brackets<T>::SampleElements(count_); }
+  absl::Status Sample(const void* elements, std::int64_t count) override {
+    absl::Status status = brackets_.Choose(call_, spec_, elements, count, count_, kMostCollected / 4 * 3, limits_);
+    if (!status.ok() || brackets_.size() == 0) return status;
+    bracket_counts_.assign(brackets_.size(), {});
+    if (!StartCollecting(kMostCollected).ok()) {  // there is no memory for brackets
+      brackets_.Clear();
+      return StartFirst(count_);
+    }
+    counts_.Clear();
+    return absl::OkStatus();
   }
 
   absl::StatusOr<std::unique_ptr<DistributionFold>> Part() override {
     auto part = std::unique_ptr<QuantileFold>(new QuantileFold(call_, spec_, limits_, this));
+    part->bracket_counts_.resize(brackets_.size());
     if (digit_ > 0) {
       if (absl::Status status = part->counts_.Zero(counts_.size()); !status.ok()) return status;
     }
@@ -86,7 +85,9 @@ class QuantileFold final : public DistributionFold {
   }
 
   absl::Status Add(const void* elements, const void* /*others*/, std::int64_t /*first*/, std::int64_t count) override {
-    if (whole_.digit_ == 0) {
+    if (whole_.brackets_.size() > 0) {
+      Scan(elements, count);
+    } else if (whole_.digit_ == 0) {
       Collect(elements, count);
     } else if (whole_.unknown_ == Key::kBits) {
       CountFirst(elements, count);
@@ -102,10 +103,24 @@ class QuantileFold final : public DistributionFold {
       counts_[i] += other.counts_[i];
     }
     nans_ += other.nans_;
+    for (std::size_t i = 0; i < brackets_.size(); ++i) bracket_counts_[i] += other.bracket_counts_[i];
     return absl::OkStatus();
   }
 
   absl::StatusOr<bool> NextPass() override {
+    if (brackets_.size() > 0) {
+      SetCounted(bracket_counts_[0].nans);
+      found_.resize(ranks_.size());
+      const bool all = has_.load(std::memory_order_relaxed) <= collected_.size();
+      const absl::StatusOr<bool> found =
+          all ? brackets_.Find(count_, bracket_counts_, ranks_, Collected(), found_.data(), limits_) : false;
+      if (!found.ok() || *found) return found.ok() ? absl::StatusOr<bool>(false) : found.status();
+      found_.clear();
+      brackets_.Clear();
+      if (absl::Status status = StartFirst(count_); !status.ok()) return status;
+      counted_ = -1;
+      return true;
+    }
     if (digit_ == 0) {
       const std::span<Word> keys = Collected();
       if (counted_ < 0) SetCounted(std::count(keys.begin(), keys.end(), Key::kNan));
@@ -158,12 +173,13 @@ class QuantileFold final : public DistributionFold {
     const bool known = !ranks_.empty();
     if (known && lacks_bits_) {
       return absl::InvalidArgumentError(absl::StrFormat(
-          "op %s: got a state with the highest %d of %d bits of the elements; allowed: rounds, each of which asks for "
+          "op %s: got a state with the highest %d of %d bits of the elements; allowed: rounds, each of which asks "
+          "for "
           "more bits of fewer elements (reduced.dask and reduced.mpi have them), or the elements themselves",
           RowOf(call_.op).name, CountedBits(call_, spec_.dtype), Key::kBits));
     }
-    std::vector<Word> found;
-    if (known) {
+    std::vector<Word> found = found_;
+    if (known && found.empty()) {
       if (absl::Status status = Select(&found); !status.ok()) return status;
     }
     return FinishQuantiles<T>(call_, spec_, count_, counted_, ranks_, found, answers);
@@ -266,6 +282,11 @@ class QuantileFold final : public DistributionFold {
     for (status = table(); !status.ok() && digit_ > least; status = table()) --digit_;
     return status;
   }
+  absl::Status StartFirst(std::int64_t count) {
+    // Of a table whose last entry has no key but NaN's.
+    const int least = std::min(Key::kBits, kShortDigit);
+    return StartCounting(count < kShortCount ? least : std::min(Key::kBits, kFirstDigit), least);
+  }
   absl::Status StartCollecting(std::int64_t size) {
     if (absl::Status status = collected_.Resize(size); !status.ok()) return status;
     digit_ = 0;
@@ -350,6 +371,14 @@ class QuantileFold final : public DistributionFold {
   }
   static constexpr std::int64_t kBatch = 512;
 
+  void Scan(const void* elements, std::int64_t count) {
+    for (std::int64_t begin = 0; begin < count; begin += Brackets<T>::kBatch) {
+      const auto* const batch = static_cast<const std::byte*>(elements) + begin * static_cast<std::int64_t>(sizeof(T));
+      whole_.brackets_.Scan(batch, std::min(count - begin, Brackets<T>::kBatch), bracket_counts_.data(),
+                            [this](const Word* keys, std::size_t has) { Store(keys, has); });
+    }
+  }
+
   void Count(const void* elements, std::int64_t count) {
     const int digit = whole_.digit_, unknown = whole_.unknown_, shift = unknown - digit;
     const std::size_t mask = (std::size_t{1} << digit) - 1;
@@ -413,8 +442,8 @@ class QuantileFold final : public DistributionFold {
       before += node.size;
     }
     const auto are = std::lower_bound(among.begin(), among.end(), std::ssize(keys)) - among.begin();
-    const auto there = std::span<const std::int64_t>(among).first(static_cast<std::size_t>(are));
-    return SelectKeys(keys, 0, there, found->data(), limits_);
+    among.resize(static_cast<std::size_t>(are));
+    return SelectKeys(keys, std::move(among), found->data(), limits_);
   }
 
   const OpCall call_;
@@ -428,6 +457,8 @@ class QuantileFold final : public DistributionFold {
   std::int64_t counted_ = -1;          // without NaNs; -1: not known yet
   FoldLease lists_;                    // of the two lists that follow, and of those that Descend and Select make
   std::vector<std::int64_t> ranks_;    // to find, ascending
+  std::vector<Word> found_;            // the keys of ranks_, if brackets have them
+  Brackets<T> brackets_;               // of this pass; none: it goes by radix
   std::vector<Node> nodes_;            // ascending
   int unknown_ = 0;                    // bits of the keys
   int digit_ = 0;                      // bits that this pass counts by; 0: it collects
@@ -437,7 +468,8 @@ class QuantileFold final : public DistributionFold {
 
   // Of this part.
   FoldArray<std::uint64_t> counts_;  // by node and digit
-  std::int64_t nans_ = 0;            // of the first pass: those with the highest bits of an infinity
+  std::vector<BracketCounts> bracket_counts_;
+  std::int64_t nans_ = 0;  // of the first pass: those with the highest bits of an infinity
 };
 
 }  // namespace

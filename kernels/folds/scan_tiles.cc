@@ -1,8 +1,10 @@
 // See scan_tiles.h. Compiled without contraction: positions are rounded as those of the bins' edges were.
 #include "kernels/folds/scan_tiles.h"
 
+#include <limits>
 #include <type_traits>
 
+#include "kernels/algebra/order_key.h"
 #include "kernels/algebra/vector_targets.h"
 #include "kernels/folds/elements.h"
 // Compiled again for each vector target
@@ -82,6 +84,61 @@ std::int64_t FindBlockOf(const std::byte* elements, std::int64_t begin, std::int
   return blocks;
 }
 
+template <class T>
+typename OrderKey<T>::Type KeyOf(T x) {
+  using Key = typename OrderKey<T>::Type;
+  return kIsFloat<T> && IsNan(x) ? std::numeric_limits<Key>::max() : OrderKey<T>::Of(x);
+}
+
+template <class T>
+std::int64_t ScanBracketOf(const std::byte* elements, std::int64_t count, const void* of_bracket, BracketCounts* counts,
+                           void* to) {
+  using Key = typename OrderKey<T>::Type;
+  const auto [lower, upper] = ElementAt<KeyBracket<Key>>(of_bracket, 0);
+  Key* const between = static_cast<Key*>(to);
+  BracketCounts more;
+  std::int64_t has = 0, i = 0;
+#if HWY_TARGET != HWY_SCALAR
+  const hn::CappedTag<T, kScanBlock> dt;
+  const hn::Rebind<Key, decltype(dt)> d;
+  constexpr std::int64_t kLanes = hn::MaxLanes(hn::CappedTag<T, kScanBlock>());
+  const auto low = hn::Set(d, lower), high = hn::Set(d, upper), most = hn::Set(d, std::numeric_limits<Key>::max());
+  auto below_low = hn::Zero(d), above_low = below_low, below_high = below_low, above_high = below_low, nans = below_low;
+  for (; i + kLanes <= count; i += kLanes) {
+    const auto x = hn::LoadU(dt, reinterpret_cast<const T*>(elements + i * static_cast<std::int64_t>(sizeof(T))));
+    auto key = hn::BitCast(d, x);
+    if constexpr (kIsFloat<T>) {
+      const auto nan = hn::RebindMask(d, hn::IsNaN(x));
+      key = hn::IfThenElse(nan, most, hn::Xor(key, hn::And(hn::BroadcastSignBit(key), most)));
+      nans = hn::Sub(nans, hn::VecFromMask(d, nan));
+    }
+    const auto is_above_low = hn::Gt(key, low), is_below_high = hn::Lt(key, high);
+    below_low = hn::Sub(below_low, hn::VecFromMask(d, hn::Lt(key, low)));
+    above_low = hn::Sub(above_low, hn::VecFromMask(d, is_above_low));
+    below_high = hn::Sub(below_high, hn::VecFromMask(d, is_below_high));
+    above_high = hn::Sub(above_high, hn::VecFromMask(d, hn::Gt(key, high)));
+    const auto within = hn::And(is_above_low, is_below_high);
+    if (!hn::AllFalse(d, within)) has += static_cast<std::int64_t>(hn::CompressStore(key, within, d, between + has));
+  }
+  const auto sum = [&](auto lanes) { return static_cast<std::int64_t>(hn::GetLane(hn::SumOfLanes(d, lanes))); };
+  more = {sum(below_low), sum(above_low), sum(below_high), sum(above_high), sum(nans)};
+#endif
+  for (; i < count; ++i) {
+    const T x = ElementAt<T>(elements, i);
+    const Key key = KeyOf(x);
+    more += {key<lower, key> lower, key<upper, key> upper, kIsFloat<T> && IsNan(x)};
+    if (key > lower && key < upper) between[has++] = key;
+  }
+  *counts += more;
+  return has;
+}
+
+template <class T>
+constexpr ScanBracket ScanBracketFor() {
+  if constexpr (sizeof(T) >= 4) return &ScanBracketOf<T>;
+  return nullptr;
+}
+
 template <class T, bool kAbove>
 constexpr FindBlock FindBlockFor() {
   if constexpr (std::is_arithmetic_v<T>) return &FindBlockOf<T, kAbove>;
@@ -95,6 +152,9 @@ const ScanTiles* Scans() {
 #undef REDUCED_X
 #define REDUCED_X(enumerator, number, name, type) FindBlockFor<type, false>(),
       .not_below = {REDUCED_DTYPES(REDUCED_X)},
+#undef REDUCED_X
+#define REDUCED_X(enumerator, number, name, type) ScanBracketFor<type>(),
+      .bracket = {REDUCED_DTYPES(REDUCED_X)},
 #undef REDUCED_X
       .f32_bins = &BinsOf<float>,
       .f64_bins = &BinsOf<double>};

@@ -29,9 +29,33 @@ struct BinRule {
 template <class Real>
 using FindBins = void (*)(const std::byte* elements, std::int64_t count, const BinRule<Real>& rule, std::int32_t* bins);
 
+// Two keys (algebra/order_key.h); the lower one is at most the upper one.
+template <class Key>
+struct KeyBracket {
+  Key lower, upper;
+};
+// Of elements whose keys are compared with those of a bracket. NaNs have the largest key.
+struct BracketCounts {
+  std::int64_t below_lower = 0, above_lower = 0, below_upper = 0, above_upper = 0;
+  std::int64_t nans = 0;
+
+  void operator+=(const BracketCounts& other) {
+    below_lower += other.below_lower;
+    above_lower += other.above_lower;
+    below_upper += other.below_upper;
+    above_upper += other.above_upper;
+    nans += other.nans;
+  }
+};
+// Adds elements to the counts of a KeyBracket, and writes the keys of those between its keys to `between`, which has
+// room for `count` and kScanBlock keys more. Returns how many these are.
+using ScanBracket = std::int64_t (*)(const std::byte* elements, std::int64_t count, const void* bracket,
+                                     BracketCounts* counts, void* between);
+
 struct ScanTiles {
   // By dtype, from the first one on. Null: of dtypes whose elements C++ does not compare.
   std::array<FindBlock, std::size(kDTypes)> not_above, not_below;
+  std::array<ScanBracket, std::size(kDTypes)> bracket;  // by dtype; null: of dtypes of fewer than 32 bits
   FindBins<float> f32_bins;
   FindBins<double> f64_bins;
 };

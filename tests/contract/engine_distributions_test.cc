@@ -536,6 +536,20 @@ TEST_P(EngineDistributionsTest, LongOutputsAnswerAsSortingSays) {
   check(Masked(ByKeys("keys", {100'000}, false), false), DataKind::kUniform, NanPolicy::kPropagate);
 }
 
+// So many elements that a sample of them pays.
+TEST_P(EngineDistributionsTest, QuantilesOfManyElements) {
+  if (IsLikeAnother()) GTEST_SKIP() << "another dtype does the same";
+  const std::vector<OpCall> calls = {Op::kMedian, {Op::kQuantile, {.quantiles = {0, 0.25, 0.5, 0.75, 0.999, 1}}}};
+  const PartitionCase whole = Along("whole", {1'300'007}, {true}), rows = Along("rows", {2, 1'048'579}, {false, true});
+  for (const DataKindRow& data : kDataKinds) {
+    if (kSlowBuild && data.kind != DataKind::kFull && data.kind != DataKind::kSomeNan) continue;
+    if (!Applies(data, dtype())) continue;
+    Check(whole, data.kind, 9, NanPolicy::kOmit, calls);
+    if (!kSlowBuild) Check(rows, data.kind, 10, NanPolicy::kPropagate, calls);
+    if (HasFatalFailure()) return;
+  }
+}
+
 TEST_P(EngineDistributionsTest, ManyQuantilesAtOnce) {
   if (IsLikeAnother()) GTEST_SKIP() << "another dtype does the same";
   std::vector<double> quantiles;

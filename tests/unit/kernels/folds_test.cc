@@ -61,10 +61,13 @@ std::vector<std::byte> BytesOfAnswers(DistributionFold& fold, const OpCall& call
   return answers;
 }
 
-// Adds the elements by blocks, to as many parts; returns how many passes there were.
-int AddAll(const test::Bytes& array, DType dtype, int parts, DistributionFold* fold) {
+// Adds the elements by blocks, to as many parts; returns how many passes there were. `sample`: what the fold is shown.
+int AddAll(const test::Bytes& array, DType dtype, int parts, DistributionFold* fold, const test::Bytes& sample = {}) {
   const std::int64_t width = RowOf(dtype).bytes, count = std::ssize(array) / width;
   EXPECT_EQ(fold->Begin(count), absl::OkStatus());
+  if (!sample.empty()) {
+    EXPECT_EQ(fold->Sample(sample.data(), std::ssize(sample) / width), absl::OkStatus());
+  }
   int passes = 0;
   absl::StatusOr<bool> again = true;
   for (; again.ok() && *again; again = fold->NextPass()) {
@@ -152,6 +155,49 @@ TEST(Folds, QuantilesTakeFewPasses) {
 }
 
 // Their bits differ from those of infinities in the lowest ones only.
+// `count` elements from all over an array, or, `misleading`, the first one as often.
+test::Bytes SampleOf(const test::Bytes& array, std::int64_t width, std::int64_t count, bool misleading) {
+  test::Bytes sample;
+  const std::int64_t elements = std::ssize(array) / width;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto* const from = array.data() + (misleading ? 0 : i * elements / count * width);
+    sample.insert(sample.end(), from, from + width);
+  }
+  return sample;
+}
+
+TEST(Folds, SamplesSavePassesAndChangeNoAnswer) {
+  constexpr std::int64_t kCount = 150'001;
+  const OpCall calls[] = {Op::kMedian,
+                          {Op::kQuantile, {.quantiles = {0, 0.001, 0.5, 0.50001, 1}}},
+                          {Op::kQuantile, {.quantiles = {0.25, 0.75}, .method = QuantileMethod::kHigher}}};
+  for (const DTypeRow& row : kDTypes) {
+    if (row.bytes < 4) continue;
+    for (const test::DataKindRow& data : test::kDataKinds) {
+      if (!test::Applies(data, row.dtype)) continue;
+      SCOPED_TRACE(testing::Message() << row.name << ", " << data.name);
+      const test::Bytes array = test::MakeData(data.kind, row.dtype, kCount, 11);
+      for (const OpCall& call : calls) {
+        const ReduceSpec spec{.dtype = row.dtype, .ops = {call}, .nan_policy = NanPolicy::kOmit};
+        const auto plain = MakeDistributionFold(call, spec, NoLimit());
+        const int passes = AddAll(array, row.dtype, 1, plain.get());
+        const std::vector<std::byte> answers = BytesOfAnswers(*plain, call, row.dtype);
+        for (const bool misleading : {false, true}) {
+          for (const int parts : {1, 3}) {
+            const auto fold = MakeDistributionFold(call, spec, NoLimit());
+            const test::Bytes sample = SampleOf(array, row.bytes, misleading ? 3000 : 10'000, misleading);
+            const int more = AddAll(array, row.dtype, parts, fold.get(), sample);
+            EXPECT_EQ(BytesOfAnswers(*fold, call, row.dtype), answers) << misleading << " " << parts;
+            EXPECT_LE(more, passes + 1);
+            if (data.kind != test::DataKind::kFull || (misleading && call.op != Op::kMedian)) continue;
+            EXPECT_EQ(more == 1, !misleading) << more << " passes";
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(Folds, NansNextToInfinitiesAreNoInfinities) {
   Budget poor(500'000);  // too little for keys
   for (const FoldLimits* const limits : {&NoLimit(), &poor.limits}) {
