@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <linux/sockios.h>
 #include <netinet/in.h>
+#include <pthread.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -13,10 +14,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/cleanup/cleanup.h"
@@ -55,6 +58,28 @@ std::string PeerOf(int file) {
   return absl::StrCat("unix:", path.substr(0, path.find('\0')));
 }
 
+// Calls `see` with the descriptor of each socket of this process that is connected to one of the peers.
+template <class See>
+void ForEachConnection(const Peers& peers, See see) {
+  DIR* const files = opendir("/proc/self/fd");
+  if (files == nullptr) return;
+  const absl::Cleanup close_files = [files] { closedir(files); };
+  while (const dirent* const each = readdir(files)) {
+    int file = -1;
+    if (absl::SimpleAtoi(each->d_name, &file) && peers.contains(PeerOf(file))) see(file);
+  }
+}
+
+// The peers of all clients that this process has had.
+struct AllPeers {
+  absl::Mutex mutex;
+  Peers peers ABSL_GUARDED_BY(mutex);
+  static AllPeers& Get() {
+    static auto* const all = new AllPeers;
+    return *all;
+  }
+};
+
 // The sockets with bytes to send, by inode.
 class Stuck {
  public:
@@ -62,22 +87,17 @@ class Stuck {
   void Look(const Peers& peers) {
     const absl::Time now = absl::Now();
     absl::flat_hash_map<ino_t, Seen> still;
-    DIR* const files = opendir("/proc/self/fd");
-    if (files == nullptr) return;
-    const absl::Cleanup close_files = [files] { closedir(files); };
-    while (const dirent* const each = readdir(files)) {
-      int file = -1;
-      if (!absl::SimpleAtoi(each->d_name, &file) || !peers.contains(PeerOf(file))) continue;
+    ForEachConnection(peers, [&](int file) {
       // The descriptor belongs to gRPC, which may close it meanwhile, so that the number is something else's. This copy
       // stays what it is.
       const int copy = fcntl(file, F_DUPFD_CLOEXEC, 0);
-      if (copy < 0) continue;
+      if (copy < 0) return;
       const absl::Cleanup close_copy = [copy] { close(copy); };
       struct stat known {};
       int unsent = 0;
       if (!peers.contains(PeerOf(copy)) || fstat(copy, &known) != 0 || ioctl(copy, SIOCOUTQ, &unsent) != 0 ||
           unsent == 0) {
-        continue;
+        return;
       }
       Seen seen{unsent, now};
       const auto before = seen_.find(known.st_ino);
@@ -87,7 +107,7 @@ class Stuck {
       } else {
         still.emplace(known.st_ino, seen);
       }
-    }
+    });
     seen_ = std::move(still);
   }
 
@@ -112,19 +132,35 @@ std::shared_ptr<const Peers> PeersOf(const Target& target) {
       peers->insert(std::string(each.substr(each.rfind(':'))));
     }
   }
+  AllPeers& all = AllPeers::Get();
+  const absl::MutexLock lock(&all.mutex);
+  all.peers.insert(peers->begin(), peers->end());
   return peers;
+}
+
+void DisconnectFork() {
+  AllPeers& all = AllPeers::Get();
+  const absl::MutexLock lock(&all.mutex);
+  int ends[2];
+  if (all.peers.empty() || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0) return;
+  close(ends[1]);
+  // Their numbers stay taken: gRPC still has them.
+  ForEachConnection(all.peers, [&](int file) { dup3(ends[0], file, O_CLOEXEC); });
+  close(ends[0]);
 }
 
 class CallWatch::Watcher {
  public:
-  // Is never destroyed: its thread ends with the process.
+  // Is never destroyed: its thread ends with the process. A fork has none of its parent's threads, but its own watcher.
   static Watcher& Get() {
-    static Watcher* const watcher = new Watcher;
+    static std::atomic<Watcher*> watcher = new Watcher;
+    [[maybe_unused]] static const int renewed = pthread_atfork(nullptr, nullptr, [] { watcher = new Watcher; });
     return *watcher;
   }
 
   void Start(CallWatch* call) {
     const absl::MutexLock lock(&mutex_);
+    if (!std::exchange(runs_, true)) std::thread([this] { Run(); }).detach();
     if (call->state_ != State::kNew) return;
     call->state_ = State::kStarted;
     calls_.insert(call);
@@ -143,10 +179,6 @@ class CallWatch::Watcher {
   }
 
  private:
-  Watcher() {
-    std::thread([this] { Run(); }).detach();
-  }
-
   void Run() {
     const absl::MutexLock lock(&mutex_);
     Stuck stuck;
@@ -180,6 +212,7 @@ class CallWatch::Watcher {
 
   absl::Mutex mutex_;
   absl::CondVar wake_;
+  bool runs_ ABSL_GUARDED_BY(mutex_) = false;
   bool asleep_ ABSL_GUARDED_BY(mutex_) = false;
   absl::flat_hash_set<CallWatch*> calls_ ABSL_GUARDED_BY(mutex_);
 };

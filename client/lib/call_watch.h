@@ -19,6 +19,11 @@ namespace reduced::client {
 using Peers = absl::flat_hash_set<std::string>;
 std::shared_ptr<const Peers> PeersOf(const Target& target);
 
+// In a fork, whose descriptors of connections are its parent's, too: puts a closed connection in the place of each one
+// to a peer of any client, so that what gRPC still does with them here neither takes nor sends a byte of the parent's.
+// No thread may be in PeersOf at the fork.
+void DisconnectFork();
+
 // Watches one call. If the call goes on after it should have ended, those connections of this process to its peers are
 // shut down that have bytes to send and sent none for a second. Then gRPC ends the call, with the error that it would
 // have had. Thread-safe.

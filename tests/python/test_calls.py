@@ -1,4 +1,4 @@
-"""How calls behave: threads, Ctrl-C, forks, errors of servers, asyncio, sessions, the end of the process."""
+"""How calls behave: threads, Ctrl-C, errors of servers, asyncio, sessions, the end of the process."""
 
 import asyncio
 import hashlib
@@ -187,41 +187,6 @@ def test_ctrl_c_in_the_engine(local):
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert local.sum([1.0]) == 1
-
-
-def in_fork(work):
-    """What `work` returns in a fork of this process, as text."""
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            text = work()
-        except BaseException as error:  # noqa: BLE001
-            text = f"{type(error).__name__}: {error}"
-        os.write(write, str(text).encode())
-        os._exit(0)
-    os.close(write)
-    with os.fdopen(read, "rb") as answer:
-        text = answer.read().decode()
-    os.waitpid(child, 0)
-    return text
-
-
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-def test_forks(remote, local, server):
-    shared, resident, session = reduced.empty(10), remote.put([1.0, 2.0]), remote.session()
-    shared[:] = 1
-    assert remote.sum(shared) == 10 and session.sum([1.0]) == 1 and local.sum(np.ones(10**6)) == 10**6
-    refused = "FailedPreconditionError: fork: got a connection of the process that forked this one"
-    assert in_fork(lambda: remote.sum([1.0])).startswith(refused)
-    assert in_fork(lambda: session.sum([1.0])).startswith(refused)
-    assert in_fork(lambda: reduced.connect(server.unix)).startswith(refused)
-    assert in_fork(lambda: (remote.close(), session.close(), resident.close())) == "(None, None, None)"
-    assert in_fork(lambda: local.sum(np.ones(10**6))) == "1000000.0"
-    assert in_fork(lambda: reduced.connect("local:").sum(shared)) == "10.0"
-    assert remote.sum(shared) == 10 and session.sum([1.0]) == 1 and remote.sum(resident) == 3
-    session.close()
-    resident.close()
 
 
 def test_sessions_take_arrays_of_any_size(remote):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import functools
 import inspect
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +15,7 @@ OPS = tuple(op for op in _core.ops if op not in _core.operands)
 
 
 @functools.lru_cache(maxsize=1)
-def _local(_process: int) -> Client:
+def _local() -> Client:
     return connect(LOCAL)
 
 
@@ -37,7 +36,7 @@ class Where:
 
     @property
     def client(self) -> Client:
-        return self._used if self._used is not None else _local(os.getpid())
+        return self._used if self._used is not None else _local()
 
 
 def with_ops(call: str) -> Callable[[type], type]:

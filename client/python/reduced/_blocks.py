@@ -12,7 +12,6 @@ import functools
 import itertools
 import math
 import operator
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
@@ -187,12 +186,12 @@ Part = State | Grouped | ArrayResults | Nothing
 
 
 @functools.lru_cache(maxsize=8)
-def _connected(server: str, _process: int) -> _client.Client:
+def connected(server: str) -> _client.Client:
     return _client.connect(server)
 
 
 def _here() -> _client.Client:
-    return _connected(_client.LOCAL, os.getpid())
+    return connected(_client.LOCAL)
 
 
 def part(block: Any, asked: Question, server: str, alone: bool = False, starts: Sequence[float] = (), **sides: Any) -> Part:
@@ -207,7 +206,7 @@ def part(block: Any, asked: Question, server: str, alone: bool = False, starts: 
         return Nothing(shape)
     # In a later round no op may take y. What it lacks is missing, as in the first one.
     lacks = [with_mask(sides.pop(role)) for role in _OTHERS if role in sides and not _takes(role, asked.names)]
-    client = _connected(server, os.getpid())
+    client = connected(server)
     names = [asked.name_in_blocks(op, starts) for op in asked.names]
     options: Any = {**asked.options, **sides}
     if alone:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -37,9 +38,9 @@ _T = TypeVar("_T")
 class _Reducer(Ops):
     """Wraps what reduces; its calls run on threads."""
 
-    def __init__(self, client: _client._Reducer, threads: ThreadPoolExecutor) -> None:
+    def __init__(self, client: _client._Reducer, threads: Callable[[int], ThreadPoolExecutor]) -> None:
         self._wraps = client
-        self._threads = threads
+        self._threads = threads  # of this process
 
     @named
     async def reduce(self, array: Any, ops: str | Sequence[str], **options: Unpack[Options]) -> Result:
@@ -83,7 +84,7 @@ class _Reducer(Ops):
             with interruptible(ended):
                 return call(*arguments, interrupt)
 
-        running = asyncio.get_running_loop().run_in_executor(self._threads, run)
+        running = asyncio.get_running_loop().run_in_executor(self._threads(os.getpid()), run)
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
@@ -98,7 +99,8 @@ class Client(_Reducer):
     """Wraps a `reduced.Client`; `threads` of its calls run at a time, and others wait."""
 
     def __init__(self, client: _client.Client, threads: int = 32) -> None:
-        super().__init__(client, ThreadPoolExecutor(threads, thread_name_prefix="reduced.aio"))
+        # A fork has none of its parent's threads.
+        super().__init__(client, functools.lru_cache(maxsize=1)(lambda _process: ThreadPoolExecutor(threads, thread_name_prefix="reduced.aio")))
         self.client = client
         self._count = threads
 
@@ -120,17 +122,17 @@ class Client(_Reducer):
         >>> print(asyncio.run(main()))
         6
         """
-        return Session(await asyncio.wrap_future(self._threads.submit(self.client.session, via=via)), self._threads)
+        return Session(await asyncio.wrap_future(self._threads(os.getpid()).submit(self.client.session, via=via)), self._threads)
 
     def _close(self) -> None:
-        self._threads.shutdown()
+        self._threads(os.getpid()).shutdown()
         super()._close()
 
 
 class Session(_Reducer):
     """Wraps a `reduced.Session`."""
 
-    def __init__(self, session: _client.Session, threads: ThreadPoolExecutor) -> None:
+    def __init__(self, session: _client.Session, threads: Callable[[int], ThreadPoolExecutor]) -> None:
         super().__init__(session, threads)
         self.via, self.why_not_ring = session.via, session.why_not_ring
 

@@ -32,10 +32,8 @@ True
 
 from __future__ import annotations
 
-import functools
 import json
 import math
-import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -44,6 +42,7 @@ import numpy as np
 
 from reduced import _client
 from reduced._arrays import elements, located, on_gpu
+from reduced._blocks import connected
 from reduced._distribution import fingerprint_text, op_text
 from reduced._errors import Error, FailedPreconditionError, InvalidArgumentError
 from reduced._state import State
@@ -118,7 +117,7 @@ class Fingerprint(Mapping[str, Print]):
                 raise ValueError(f"parts: got {name} without {self[name].missing} elements; allowed: all parts")
             lines.append(json.dumps([name, self[name].dtype, self[name].shape, self[name].fingerprint], separators=(",", ":"), ensure_ascii=False))
         text = "".join(f"{line}\n" for line in lines).encode()
-        return str(_connected(_client.LOCAL, os.getpid()).fingerprint(np.frombuffer(text, np.uint8)))
+        return str(connected(_client.LOCAL).fingerprint(np.frombuffer(text, np.uint8)))
 
     def __getitem__(self, name: str) -> Print:
         return self._prints[name]
@@ -154,7 +153,7 @@ def fingerprint(module: Any, *, places: Mapping[str, Place] | None = None, serve
     for name in places or ():
         if name not in tensors:
             raise ValueError(f"places: got {name!r}, which is no tensor; allowed: the names of tensors")
-    client = _connected(server, os.getpid())
+    client = connected(server)
     parts = {}
     for name, tensor in tensors.items():
         if name.rpartition(".")[2] == _EXTRA_STATE:
@@ -218,8 +217,3 @@ def _print(name: str, parts: Mapping[_Where, _Part]) -> Print:
         raise InvalidArgumentError(f"parts: got {name} with {-missing} elements more than {shape} has; allowed: parts that do not overlap")
     results = State.merge(part.state for part in parts.values()).results
     return Print(dtype, shape, fingerprint_text(next(iter(results.values()))), missing)
-
-
-@functools.lru_cache(maxsize=8)
-def _connected(server: str, _process: int) -> _client.Client:
-    return _client.connect(server)

@@ -135,7 +135,7 @@ class Resident {
   const client::ArrayInfo& info() const { return info_; }
   void Close() {
     Owned<client::ResidentArray> array = std::move(array_);
-    const nb::gil_scoped_release release;  // it waits for the server
+    const Released released;  // it waits for the server
     array.reset();
   }
 
@@ -162,7 +162,7 @@ class SharedCuda {
           return CudaArray::Find(address, std::move(dtype), std::move(shape), stream);
         })) {}
   ~SharedCuda() {
-    const nb::gil_scoped_release release;  // the last one of an allocation waits for the servers
+    const Released released;  // the last one of an allocation waits for the servers
     array_.reset();
   }
   SharedCuda(const SharedCuda&) = delete;
@@ -181,7 +181,7 @@ class HeldPartition {
   HeldPartition(std::vector<int> axis, bool keepdims, const std::string& empty)
       : partition_({.options = {.axis = std::move(axis), .keepdims = keepdims, .empty = empty}}) {}
   ~HeldPartition() {
-    const nb::gil_scoped_release release;  // as SharedCuda's
+    const Released released;  // as SharedCuda's
     partition_.cuda.clear();
   }
   HeldPartition(const HeldPartition&) = delete;
@@ -345,16 +345,17 @@ nb::tuple CudaLayout(const nb::ndarray<nb::ro, nb::device::cuda>& array) {
 std::unique_ptr<Remote> Connect(const std::string& server, double timeout, int connections, int max_attempts,
                                 const std::string& tls_ca, const std::string& tls_cert, const std::string& tls_key,
                                 const std::string& tls_server_name, const std::string& token_file) {
-  const client::ClientOptions options{.server = server,
-                                      .timeout = absl::Seconds(timeout),
-                                      .connections = connections,
-                                      .max_attempts = max_attempts,
-                                      .tls_ca = tls_ca,
-                                      .tls_cert = tls_cert,
-                                      .tls_key = tls_key,
-                                      .tls_server_name = tls_server_name,
-                                      .token_file = token_file};
-  return Run(nullptr, [&](const client::Interrupted&) { return Remote::Connect(options); });
+  auto remote = std::make_unique<Remote>(client::ClientOptions{.server = server,
+                                                               .timeout = absl::Seconds(timeout),
+                                                               .connections = connections,
+                                                               .max_attempts = max_attempts,
+                                                               .tls_ca = tls_ca,
+                                                               .tls_cert = tls_cert,
+                                                               .tls_key = tls_key,
+                                                               .tls_server_name = tls_server_name,
+                                                               .token_file = token_file});
+  Run(nullptr, [&](const client::Interrupted&) { return remote->Use(); });
+  return remote;
 }
 
 std::unique_ptr<Resident> Put(Remote& remote, nb::handle buffer, const std::string& dtype, Shape shape,
@@ -464,7 +465,7 @@ nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> EmptyMemory(std::int64_t bytes
   std::shared_ptr<Memory> memory = Run(nullptr, [&](const client::Interrupted&) { return Allocate(bytes); });
   void* const data = memory->data();
   const nb::capsule owner(new std::shared_ptr<Memory>(std::move(memory)), [](void* held) noexcept {
-    const nb::gil_scoped_release release;  // ends its regions, which takes calls to the servers
+    const Released released;  // ends its regions, which takes calls to the servers
     delete static_cast<std::shared_ptr<Memory>*>(held);
   });
   const std::size_t shape[] = {static_cast<std::size_t>(bytes)};
@@ -511,6 +512,7 @@ nb::ndarray<nb::numpy, const std::uint8_t, nb::ndim<1>> ArrowBytes(nb::handle no
 }  // namespace
 
 NB_MODULE(_core, module) {
+  ForkGeneration();  // counts from here on
   module.attr("ops") = nb::cast(client::OpNames());
   nb::list distribution;
   for (const std::string& op : client::OpNames()) {
@@ -591,7 +593,7 @@ NB_MODULE(_core, module) {
            nb::arg("interrupt").none())
       .def("reduce_cuda_array", &ReduceCudaArray, nb::arg("array"), nb::arg("ops"), nb::arg("options"),
            nb::arg("partition"), nb::arg("interrupt").none())
-      .def("close", &Reducer::Close, nb::call_guard<nb::gil_scoped_release>());
+      .def("close", &Reducer::Close, nb::call_guard<Released>());
   nb::class_<Remote, Reducer>(module, "Remote")
       .def("put", &Put, nb::arg("buffer"), nb::arg("dtype"), nb::arg("shape"), nb::kw_only(), nb::arg("device"),
            nb::arg("owner"), nb::arg("ttl"), nb::arg("timeout").none(), nb::arg("interrupt").none())

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
+#include "client/python/src/call.h"
 #include "client/python/src/memory.h"
 
 namespace reduced::python {
@@ -18,16 +19,9 @@ namespace {
 
 constexpr char kRegion[] = "region";
 
-absl::Status Forked() {
-  return absl::FailedPreconditionError(
-      "fork: got a connection of the process that forked this one; allowed: connections of this process, which needs "
-      "the start method spawn or forkserver if its parent has connected");
-}
-
 absl::Status Closed() { return absl::FailedPreconditionError("the connection is closed"); }
 
-// Leaves in a fork what is its parent's: a destructor would use it. Without a lock, which a thread of the parent may
-// have held at the fork.
+// Leaves in a fork what is its parent's: a destructor would use it.
 template <class T>
 void Abandon(std::shared_ptr<T>& held) {
   new std::shared_ptr<T>(std::move(held));  // never deleted
@@ -110,34 +104,34 @@ absl::StatusOr<client::ResidentArray> Reducer::Own(const client::ResultArray& /*
   return absl::InvalidArgumentError("keep: got an array with local:; allowed: of a server");
 }
 
-Remote::Remote(std::unique_ptr<client::Client> client) : client_(std::move(client)) {}
+Remote::Remote(client::ClientOptions options) : options_(std::move(options)) {}
 
 Remote::~Remote() {
-  const nanobind::gil_scoped_release release;
+  const Released released;
   Close();
 }
 
-absl::StatusOr<std::unique_ptr<Remote>> Remote::Connect(const client::ClientOptions& options) {
-  // gRPC's threads and its poller do not survive a fork, whatever the channel.
-  static const int generation_of_first_use = ForkGeneration();
-  if (generation_of_first_use != ForkGeneration()) return Forked();
-  absl::StatusOr<std::unique_ptr<client::Client>> client = client::Client::Create(options);
-  if (!client.ok()) return client.status();
-  return std::unique_ptr<Remote>(new Remote(*std::move(client)));
-}
-
 absl::StatusOr<std::shared_ptr<client::Client>> Remote::Use() {
-  if (generation_ != ForkGeneration()) return Forked();
+  if (absl::Status works = CheckGrpcWorks(); !works.ok()) return works;
   const absl::MutexLock lock(&mutex_);
-  if (client_ == nullptr) return Closed();
+  if (closed_) return Closed();
+  if (client_ != nullptr && generation_ == ForkGeneration()) return client_;
+  PrepareGrpcForForks();
+  absl::StatusOr<std::unique_ptr<client::Client>> client = client::Client::Create(options_);
+  if (!client.ok()) return client.status();
+  if (client_ != nullptr) Abandon(client_);
+  client_ = *std::move(client);
+  generation_ = ForkGeneration();
   return client_;
 }
 
 void Remote::Close() {
+  if (!CheckGrpcWorks().ok()) return Abandon(client_);
   std::shared_ptr<client::Client> client;
-  if (generation_ != ForkGeneration()) return Abandon(client_);
   {
     const absl::MutexLock lock(&mutex_);
+    closed_ = true;
+    if (generation_ != ForkGeneration()) return Abandon(client_);
     client = std::move(client_);
   }
   if (client == nullptr) return;
@@ -287,12 +281,15 @@ RemoteSession::RemoteSession(std::unique_ptr<client::Session> session, std::shar
       open_{.session = std::move(session), .client = std::move(client)} {}
 
 RemoteSession::~RemoteSession() {
-  const nanobind::gil_scoped_release release;
+  const Released released;
   Close();
 }
 
 absl::StatusOr<RemoteSession::Open> RemoteSession::Use() {
-  if (generation_ != ForkGeneration()) return Forked();
+  if (generation_ != ForkGeneration()) {
+    return absl::FailedPreconditionError(
+        "fork: got a session of the process that forked this one; allowed: sessions that this process opens");
+  }
   const absl::MutexLock lock(&mutex_);
   if (open_.session == nullptr) return Closed();
   return open_;

@@ -30,8 +30,8 @@ struct Partition {
   std::vector<CudaSide> cuda{};
 };
 
-// Thread-safe. Every call is FAILED_PRECONDITION after Close, and in a fork of the process. Python destroys them, with
-// the GIL, which the destructors release while they wait for the server.
+// Thread-safe. Every call is FAILED_PRECONDITION after Close. Python destroys them, with the GIL, which the destructors
+// release while they wait for the server.
 class Reducer {
  public:
   virtual ~Reducer() = default;
@@ -60,8 +60,9 @@ class Reducer {
   virtual void Close() = 0;
 };
 
-// A session of a Remote. An array, with those beside it, that is larger than a message goes to the server by calls of
-// the client: streamed, or stored for the time of the request.
+// A session of a Remote. In a fork of the process calls are FAILED_PRECONDITION: the session is the parent's. An array,
+// with those beside it, that is larger than a message goes to the server by calls of the client: streamed, or stored
+// for the time of the request.
 class RemoteSession final : public Reducer {
  public:
   // `client`: it is the session's, and shares memory of GPUs for it.
@@ -105,11 +106,11 @@ class RemoteSession final : public Reducer {
   Open open_ ABSL_GUARDED_BY(mutex_);
 };
 
-// A connection to a server.
+// A connection to a server. In a fork of the process it is another one, by the same options, which the first call
+// makes; that of the parent is left alone.
 class Remote final : public Reducer {
  public:
-  // FAILED_PRECONDITION: another process used gRPC before it forked this one. Otherwise as Client::Create.
-  static absl::StatusOr<std::unique_ptr<Remote>> Connect(const client::ClientOptions& options);
+  explicit Remote(client::ClientOptions options);
   ~Remote() override;
 
   // Arrays in memory of Allocate are read where they are, if the server can and `via` is "auto" or "region"; else they
@@ -131,6 +132,8 @@ class Remote final : public Reducer {
                                                  const client::ReduceOptions& options) override;
   void Close() override;
 
+  // The client of this process, which is made if there is none. Errors: of Client::Create, and of CheckGrpcWorks.
+  absl::StatusOr<std::shared_ptr<client::Client>> Use();
   absl::StatusOr<client::ResidentArray> Put(const client::ArrayView& array, const client::PutOptions& options);
   absl::StatusOr<client::ResidentArray> Own(const client::ResultArray& kept, const std::string& owner) override;
   // As client::Client::GetArray and client::Client::DefaultOwner.
@@ -140,15 +143,14 @@ class Remote final : public Reducer {
   absl::StatusOr<std::unique_ptr<RemoteSession>> OpenSession(const std::string& via);
 
  private:
-  explicit Remote(std::unique_ptr<client::Client> client);
-  // The client; or why it can't be used.
-  absl::StatusOr<std::shared_ptr<client::Client>> Use();
   absl::StatusOr<client::Reply> ReduceRegion(client::Client& client, const client::ArrayView& array, const Ops& ops,
                                              const client::ReduceOptions& options);
 
-  const int generation_ = ForkGeneration();
+  const client::ClientOptions options_;
   absl::Mutex mutex_;
-  std::shared_ptr<client::Client> client_ ABSL_GUARDED_BY(mutex_);  // null: closed
+  int generation_ ABSL_GUARDED_BY(mutex_) = ForkGeneration();       // of the process that client_ is of
+  std::shared_ptr<client::Client> client_ ABSL_GUARDED_BY(mutex_);  // null before the first use, and once closed
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   std::atomic<bool> shares_ = true;  // false: the server can't read this process's memory
 };
 
