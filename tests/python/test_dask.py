@@ -280,7 +280,7 @@ def test_what_is_refused_before_anything_runs():
             ({"where": da.ones(3, dtype=bool)}, ValueError, r"where: got shape \(3,\)"),
             ({"where": np.ones(4)}, TypeError, "where: got float64; allowed: bool"),
             ({"where": da.ones(4)}, TypeError, "where: got float64"),
-            ({"keys": da.ones(4)}, ValueError, "keys: got f64; allowed: integers"), ({"axis": "x"}, TypeError, "axis: got 'x'"),
+            ({"keys": da.ones(4, dtype="c16")}, TypeError, "keys: got complex128; allowed: integers, strings"), ({"axis": "x"}, TypeError, "axis: got 'x'"),
             ({"empty": "fill"}, ValueError, "empty: got 'fill' alone"),
             ({"empty": "x", "axis": 0}, reduced.InvalidArgumentError, "empty"),
             ({"nan": "x"}, reduced.InvalidArgumentError, "nan"), ({"ddof": -1}, reduced.InvalidArgumentError, "ddof")):

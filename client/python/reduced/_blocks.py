@@ -60,6 +60,7 @@ class Question(NamedTuple):
     scalar: bool  # the results are those of the whole array
     others: tuple[tuple[str, Any], ...] = ()  # y and weights, if there are any, and no element of each
     whole: tuple[int, ...] = ()  # the shape of the array, if fingerprints of blocks have to know where these lie
+    coded: bool = False  # keys are codes, of which -1 is that of no group
 
     @property
     def ordered(self) -> bool:
@@ -204,6 +205,9 @@ def part(block: Any, asked: Question, server: str, alone: bool = False, starts: 
             raise ValueError(f"{name}: got shape {tuple(np.shape(side))} for a block of {shape}; allowed: chunks like those of the array")
     if math.prod(shape) == 0 and not asked.keyed:
         return Nothing(shape)
+    if asked.coded and (sides["keys"] < 0).any():
+        there = np.broadcast_to((sides["keys"] >= 0).reshape(-1, *(1 for _ in shape[1:])), shape)
+        sides["where"] = there if "where" not in sides else there & mask_of(sides["where"], shape)
     # In a later round no op may take y. What it lacks is missing, as in the first one.
     lacks = [with_mask(sides.pop(role)) for role in _OTHERS if role in sides and not _takes(role, asked.names)]
     client = connected(server)

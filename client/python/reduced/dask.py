@@ -3,7 +3,7 @@
 The exact results have the same bits as those of the whole array, whatever the chunks, workers and schedulers. A worker reduces
 its chunks by `"local:"`, in its own process, or by a server near it: `server=`, or the setting `reduced.server` of dask.
 
->>> import dask.array as da, reduced.dask
+>>> import dask.array as da, numpy as np, reduced.dask
 >>> x = da.arange(1000, chunks=300)
 >>> r = reduced.dask.reduce(x, ["sum", "mean", "argmax"])
 >>> print(r.compute())
@@ -27,7 +27,12 @@ Medians and quantiles are exact: `reduced.dask.reduce(x, "median,quantile(0.9)")
 partitions of a column of a DataFrame, and chunks of slices and the like, are not read again: workers hold them until the last round.
 
 A column of a dask DataFrame likewise: `reduced.dask.reduce(frame["price"], "mean,argmax")`, where positions count from the first row,
-and `keys=frame["shop"]` groups.
+and `keys=frame["shop"]` groups. Keys are of any kind: strings, times with `bucket="month"`, categories, several columns.
+
+>>> days = da.from_array(np.arange("2024-01-30", "2024-02-03", dtype="M8[D]"), chunks=3)
+>>> r = reduced.dask.reduce(da.ones(4, chunks=2), "sum", keys=days, bucket="month").compute()
+>>> print(r.group_keys, r.sum)
+['2024-01-01' '2024-02-01'] [2. 2.]
 """
 
 from __future__ import annotations
@@ -46,8 +51,9 @@ from dask.graph_manipulation import bind
 from dask.highlevelgraph import MaterializedLayer
 from typing import Unpack
 
-from reduced import _blocks, _client
+from reduced import _block_keys, _blocks, _client
 from reduced._arrays import mask_of
+from reduced._keys import columns_of
 from reduced._ops import Options, named
 from reduced._pairs import in_memory, placed
 from reduced._result import ArrayResults, Results
@@ -59,11 +65,14 @@ def reduce(array: Any, ops: str | Sequence[str], *, server: str | None = None, *
 
     `array`: a dask array, also of unknown chunk sizes and with masked chunks, what has one as `.data` (xarray), or a column of a dask
     DataFrame, of the dtypes that `Client.reduce` takes of pandas. `options`: those of `Client.reduce` but for `segments`, `lengths`,
-    `keep` and `state`. `keys`, `where`, `y` and `weights` are arrays in memory, or of dask, which are cut as the array is. ValueError: chunks of
+    `keep` and `state`. `keys`, `where`, `y` and `weights` are arrays in memory, or of dask, which are cut as the array is; several columns of
+    keys are a list of these, or a dask DataFrame. ValueError: chunks of
     unknown sizes where results depend on them: beside `keys` and the like in memory, and for argmin, argmax, argtopk or argbottomk of an
     array that is cut along several of the dimensions that are reduced.
     """
     cut = _cut(array)
+    given_keys, of_keys = options.get("keys"), options
+    options, coded = _block_keys.plain(options)
     others = {role: _other(role, options[role], cut, options) for role in ("y", "weights") if options.get(role) is not None}
     asked = _blocks.question(_client.names_of(ops), options, len(cut.chunks), missing=cut.missing or any(each.missing for each in others.values()),
                              others={role: each.empty for role, each in others.items()})
@@ -72,7 +81,12 @@ def reduce(array: Any, ops: str | Sequence[str], *, server: str | None = None, *
         raise ValueError("chunks: got unknown sizes for argmin or argmax, or for argtopk or argbottomk, along several dimensions that "
                          "are cut; allowed: known ones (see compute_chunk_sizes)")
     asked = _blocks.placing(asked, cut.chunks)
-    sides = {"keys": _keys(options.get("keys"), cut), "where": _where(options.get("where"), cut)}
+    sides = {"where": _where(options.get("where"), cut)}
+    if coded:
+        asked = asked._replace(coded=True)
+        sides["keys"], groups = _codes(given_keys, of_keys, cut)
+    else:
+        sides["keys"] = _keys(given_keys, cut)
     sides |= {role: each.blocks for role, each in others.items()}
     near = server if server is not None else dask.config.get("reduced.server", _client.LOCAL)
     every = _blocks.outputs(asked, cut.chunks)
@@ -94,9 +108,9 @@ def reduce(array: Any, ops: str | Sequence[str], *, server: str | None = None, *
         wholes = [next_round(whole) for whole in wholes]
     for _ in range(rounds):
         # Chunks are computed again, after the round before: nobody has to store them until then.
-        again_array, of_keys, of_where = (_after(each, wholes) for each in (array, options.get("keys"), options.get("where")))
+        again_array, again_keys, again_where = (_after(each, wholes) for each in (array, given_keys, options.get("where")))
         cut = _cut(again_array)
-        sides = {"keys": _keys(of_keys, cut), "where": _where(of_where, cut)}
+        sides = {"keys": sides["keys"] if coded else _keys(again_keys, cut), "where": _where(again_where, cut)}
         sides |= {role: each.blocks for role, each in others.items() if each.missing}
         for output, (blocks, before) in enumerate(zip(every, wholes)):
             parts = []
@@ -105,10 +119,9 @@ def reduce(array: Any, ops: str | Sequence[str], *, server: str | None = None, *
                 parts.append(again(cut.blocks[number], before, **given))
             wholes[output] = next_round(_blocks.tree(parts, asked._replace(names=[]), cut.chunks, merge), before)
     answers = [results(whole, starts=starts[blocks[0]]) for whole, blocks in zip(wholes, every)]
-    if len(answers) == 1:
-        return answers[0]
     counts = [len(cut.chunks[dimension]) for dimension in asked.kept]
-    return delayed(_blocks.join, pure=True)(answers, asked, counts, cut.empty)
+    joined = answers[0] if len(answers) == 1 else delayed(_blocks.join, pure=True)(answers, asked, counts, cut.empty)
+    return delayed(_block_keys.labelled, pure=True)(joined, groups) if coded else joined
 
 
 @named
@@ -156,6 +169,8 @@ class _Cut(NamedTuple):
 
 def _lazy(array: Any) -> Any | None:
     """The dask array or column that an array is or has. None: it has none."""
+    if isinstance(array, np.ndarray):  # whose `data` is an error, if it has times
+        return None
     chunks = array if hasattr(array, "numblocks") else getattr(array, "data", None)
     if hasattr(chunks, "numblocks"):
         return chunks
@@ -198,6 +213,41 @@ def _keys(keys: Any, cut: _Cut) -> list[Any]:
             raise ValueError(f"keys: got {type(keys).__name__} of shape {shape}; allowed: an array of 1 dimension in memory, or of dask")
         along = _slices("keys", np.asarray(in_memory), cut.chunks[:1])
     return [along[number * len(along) // len(cut.blocks)] for number in range(len(cut.blocks))]
+
+
+def _codes(keys: Any, options: Options, cut: _Cut) -> tuple[list[Any], Any]:
+    """The keys of each block as codes, and the groups that they are codes of: in memory, or of dask."""
+    frame = getattr(keys, "ndim", 0) == 2 and hasattr(keys, "npartitions")
+    several = [keys[name] for name in keys.columns] if frame else columns_of(keys)
+    columns = [keys] if several is None else several
+    present = None if options.get("where") is None or options.get("sort", True) else _rows(options["where"], cut)
+    if not any(_lazy(column) is not None for column in columns):
+        in_memory = present is None or all(isinstance(each, np.ndarray) for each in present)
+        groups = _block_keys.encode(keys, options, np.concatenate(present) if present and in_memory else None)
+        along, found = _slices("keys", groups.codes, cut.chunks[:1]), _block_keys.table([groups], options)
+        along = [_block_keys.codes(groups._replace(codes=each), found, 0) for each in along]
+        return [along[number * len(along) // len(cut.blocks)] for number in range(len(cut.blocks))], found.groups
+    of_columns = [_slices("keys", column, cut.chunks[:1]) if _lazy(column) is None else _chunked_alike("keys", _lazy(column), cut.chunks[:1])
+                  for column in columns]
+    empty = [column[:0] if _lazy(column) is None else _cut(column).empty for column in columns]
+    _block_keys.encode(empty[0] if several is None else empty, options)  # raises what every block would
+    of_blocks = [each[0] if several is None else list(each) for each in zip(*of_columns)]
+    encode = delayed(functools.partial(_block_keys.encode, options={name: value for name, value in options.items() if name in ("bucket", "missing")}))
+    encoded = [encode(block) if present is None else encode(block, present=rows)
+               for block, rows in zip(of_blocks, present or of_blocks)]
+    ordered = {name: value for name, value in options.items() if name in ("missing", "sort")}
+    table = delayed(_block_keys.table)([delayed(_block_keys.without_codes)(each) for each in encoded], ordered)
+    along = [delayed(_block_keys.codes)(each, table, number) for number, each in enumerate(encoded)]
+    return [along[number * len(along) // len(cut.blocks)] for number in range(len(cut.blocks))], table.groups
+
+
+def _rows(where: Any, cut: _Cut) -> list[Any]:
+    """Which rows have an element that counts, in the blocks of dimension 0."""
+    others = tuple(range(1, len(cut.chunks)))
+    lazy = _lazy(where)
+    if lazy is None:
+        return _slices("where", np.asarray(mask_of(where, cut.shape)).any(axis=others), cut.chunks[:1])
+    return _chunked_alike("where", _broadcast("where", lazy, cut).any(axis=others) if others else lazy, cut.chunks[:1])
 
 
 def _where(where: Any, cut: _Cut) -> list[Any]:
@@ -270,8 +320,9 @@ def _slices(name: str, array: Any, chunks: _blocks.Chunks) -> list[Any]:
     if not cut.known:
         raise ValueError(f"{name}: got an array in memory, for chunks of unknown sizes; allowed: an array of dask that is cut alike, or "
                          "known sizes (see compute_chunk_sizes)")
-    if array.shape != cut.shape:
-        raise ValueError(f"{name}: got shape {array.shape}; allowed: {cut.shape}")
-    starts = _blocks.starts_of(chunks)
-    return [array[tuple(slice(int(begin), int(begin + size)) for begin, size in zip(block, sizes))]
-            for block, sizes in zip(starts, itertools.product(*chunks))]
+    shape = tuple(array.shape) if hasattr(array, "shape") else (len(array),)
+    if shape != cut.shape:
+        raise ValueError(f"{name}: got shape {shape}; allowed: {cut.shape}")
+    places = [tuple(slice(int(begin), int(begin + size)) for begin, size in zip(block, sizes))
+              for block, sizes in zip(_blocks.starts_of(chunks), itertools.product(*chunks))]
+    return [array[place[0] if len(place) == 1 else place] for place in places]

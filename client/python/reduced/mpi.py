@@ -29,15 +29,16 @@ import numpy as np
 import numpy.typing as npt
 from typing import Unpack
 
-from reduced import _blocks, _client
+from reduced import _block_keys, _blocks, _client
 from reduced._arrays import Elements, dtype_name, elements, mask_of, numpy_dtype, with_mask
 from reduced._errors import Error
+from reduced._keys import Groups
 from reduced._ops import Options, check
 from reduced._pairs import in_memory
 from reduced._result import Results
 
 # Options that are the same on all ranks, but for axis.
-_SAME = ("nan", "ddof", "overflow", "precision", "keepdims", "groups", "outside", "empty")
+_SAME = ("nan", "ddof", "overflow", "precision", "keepdims", "groups", "outside", "empty", "bucket", "missing", "sort")
 
 
 def allreduce(comm: Any, array: Any, ops: str | Sequence[str], *, server: str = _client.LOCAL, begin: int | Sequence[int] | None = None,
@@ -64,6 +65,7 @@ class _Part(NamedTuple):
     missing: bool  # it lacks elements, or y or the weights do
     masked: bool  # by `where`
     in_order: bool  # parts are consecutive elements of the whole array
+    groups: Groups | None  # of keys that are no integers, without codes
 
     @property
     def size(self) -> int:
@@ -74,25 +76,33 @@ def _allreduce(comm: Any, load: Callable[[], Any], ops: str | Sequence[str], ser
                options: Options) -> Results:
     def read() -> tuple[Any, dict[str, Any], _Part]:
         names = _client.names_of(ops)
+        plain, coded = _block_keys.plain(options)
         check(int | tuple[int, ...] | None, begin=begin)
         array = _elements(load())
         where = None if options.get("where") is None else mask_of(options["where"], array.shape)
         sides: dict[str, Any] = {role: in_memory(role, options[role], array.shape, options) for role in ("y", "weights")
                                  if options.get(role) is not None}
         masked = any(isinstance(each, np.ma.MaskedArray) for each in (array, *sides.values()))
-        asked = _blocks.question(names, options, len(array.shape), missing=False)
+        asked = _blocks.question(names, plain, len(array.shape), missing=False)
+        keys: Any = options.get("keys")
+        if coded:
+            rows = None if where is None else np.asarray(where.any(axis=tuple(range(1, where.ndim))))
+            keys = _block_keys.encode(keys, options, rows)
         axes = None if options.get("axis") is None else asked.reduced
         at = None if begin is None else tuple(begin) if isinstance(begin, Sequence) else (begin,)
         part = _Part(
-            question=(names, axes, asked.keyed, [options.get(name) for name in _SAME], list(sides)), shape=array.shape, begin=at,
+            question=(names, axes, asked.keyed, coded, [options.get(name) for name in _SAME], list(sides)), shape=array.shape, begin=at,
+            groups=_block_keys.without_codes(keys) if coded else None,
             dtype=array.dtype if isinstance(array, Elements) else dtype_name(array.dtype),
             others={role: dtype_name(each.dtype) for role, each in sides.items()}, missing=masked, masked=where is not None,
             in_order=at is None and axes is None and not asked.keyed and not options.get("keepdims"))
-        return array, {"keys": options.get("keys"), "where": where, **sides}, part
+        return array, {"keys": keys, "where": where, **sides}, part
 
+    options_of_keys = options
     (array, sides, mine), read_error = _outcome(read, (None, {}, None))
     ranks: list[_Part] = _gathered(comm, mine, read_error)
     _check_same(ranks)
+    options, coded = _block_keys.plain(options)
     first = next((each for each in ranks if each.size > 0), ranks[0])
     nothing = np.empty(0, numpy_dtype(first.dtype))
     if sides["where"] is None and any(each.masked for each in ranks):
@@ -101,6 +111,11 @@ def _allreduce(comm: Any, load: Callable[[], Any], ops: str | Sequence[str], ser
     asked = _blocks.question(mine.question[0], options, len(array.shape), missing=any(each.missing for each in ranks),
                              others={role: np.empty(0, numpy_dtype(dtype)) for role, dtype in first.others.items()})
     chunks, order = _arranged(ranks)
+    if coded:
+        in_rows = sorted(range(len(ranks)), key=lambda rank: (ranks[rank].begin or (0,))[0])
+        table = _block_keys.table([ranks[rank].groups for rank in in_rows], options_of_keys)
+        sides["keys"] = _block_keys.codes(sides["keys"], table, in_rows.index(comm.Get_rank()))
+        asked = asked._replace(coded=True)
     if not mine.in_order:
         asked = _blocks.placing(asked, chunks)
     cut = asked._replace(reduced=(0,), kept=()) if mine.in_order else asked
@@ -112,12 +127,14 @@ def _allreduce(comm: Any, load: Callable[[], Any], ops: str | Sequence[str], ser
                                                 **sides), None)
     parts = _gathered(comm, part, error)
     if not order:
-        return _blocks.results(parts[0], asked, nothing)
+        none = _blocks.results(parts[0], asked, nothing)
+        return _block_keys.labelled(none, table.groups) if coded else none
     wholes = [_blocks.tree([parts[order[number]] for number in blocks], cut, chunks, _blocks.merge) for blocks in every]
     if asked.rounds(nothing.dtype) > 0 and not alone:
         wholes = _after_rounds(comm, wholes, every, order, lambda before: _blocks.part_again(array, before, asked, server, **sides))
     answers = [_blocks.results(whole, asked, nothing, starts[blocks[0]]) for whole, blocks in zip(wholes, every)]
-    return _blocks.join(answers, asked, [len(chunks[dimension]) for dimension in cut.kept], nothing)
+    joined = _blocks.join(answers, asked, [len(chunks[dimension]) for dimension in cut.kept], nothing)
+    return _block_keys.labelled(joined, table.groups) if coded else joined
 
 
 def _after_rounds(comm: Any, wholes: list[_blocks.Part], every: list[list[int]], order: list[int],
