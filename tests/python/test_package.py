@@ -15,7 +15,7 @@ import pytest
 import reduced
 import reduced.aio
 import reduced.dask
-from reduced import _ops
+from reduced import _options
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEADLINE_S = 240
@@ -32,28 +32,60 @@ def test_it_is_the_wheel_that_is_tested():
     assert not (ROOT / "client/python") in site().parents
 
 
-def test_types(tmp_path):
-    (tmp_path / "user.py").write_text("""
+USER = """
+from typing import Any, assert_type
 import numpy as np
+import numpy.typing as npt
 import reduced, reduced.aio
+from reduced._distribution import Top
 
 client: reduced.Client = reduced.connect("local:")
-result: reduced.Result = client.reduce(np.ones(3), ["sum"], nan="omit", ddof=1, state=True)
-state: reduced.State | None = result.state
-engine: str = result.ran_on.engine
-client.sum([1.0], wrong=1)  # type: ignore[call-arg]
-client.sum([1.0], ddof="x")  # type: ignore[arg-type]
-client.sum([1.0], nan="skip")  # type: ignore[arg-type]
+x: npt.NDArray[np.float32] = np.ones((2, 3), "f4")
+frame: Any = None
+assert_type(client.mean(x), np.float64)
+assert_type(client.sum(x, nan="omit", where=x > 0), np.number[Any])
+assert_type(client.sum([1, 2], weights=[3, 4]), np.number[Any])
+assert_type(client.argmax(x), int)
+assert_type(client.any(x), np.bool_)
+assert_type(client.sum(x, 0), npt.NDArray[Any])
+assert_type(client.sum(x, axis=(0, 1), keepdims=True), npt.NDArray[Any])
+assert_type(client.count(x, keys=["a", "b"], sort=False), npt.NDArray[Any])
+assert_type(client.sum(frame), Any)
+assert_type(client.corr(x, x), np.float64)
+assert_type(client.corr(x, x, axis=1), npt.NDArray[Any])
+assert_type(client.weighted_mean(x, weights=x), np.float64)
+assert_type(client.median(x), np.number[Any] | npt.NDArray[Any])
+assert_type(client.topk(x, 3), Top)
+assert_type(client.histogram(x), tuple[npt.NDArray[Any], npt.NDArray[Any]])
+assert_type(client.compare(x, x), reduced.Comparison)
+assert_type(client.cov_matrix(x), npt.NDArray[Any])
+assert_type(client.fingerprint(x), str | npt.NDArray[Any])
+assert_type(client.session().std(x, ddof=1), np.float64)
+result = client.reduce(x, ["sum"], nan="omit", ddof=1, state=True)
+assert_type(result, reduced.Result)
+assert_type(result.state, reduced.State | None)
+assert_type(client.describe(x), reduced.Result)
+assert_type(result.ran_on.engine, str)
 client.sum(np.ones((2, 2)), 0, nan="omit", empty="fill")
+client.sum([1.0], wrong=1)  # type: ignore[call-overload]
+client.sum([1.0], ddof="x")  # type: ignore[call-overload]
+client.sum([1.0], nan="skip")  # type: ignore[call-overload]
+client.mean(x, 0, dtype="f4")  # type: ignore[call-overload]
 client.reduce(np.ones(3), "sum, mean", axis="time", missing="keep")  # type: ignore[arg-type]
-client.median(np.ones(3), 0, method="cubic")  # type: ignore[arg-type]
+client.median(np.ones(3), 0, method="cubic")  # type: ignore[call-overload]
 
 
 async def main() -> None:
     async with reduced.aio.connect("local:") as awaited, await awaited.session(via="auto") as session:
-        found: reduced.Result = await session.reduce(np.ones(3), "sum", keys=["a", "b", "a"], sort=False)
-        print(found.sum, session.via)
-""")
+        assert_type(await awaited.mean(x), np.float64)
+        assert_type(await session.sum(x, axis=0), npt.NDArray[Any])
+        assert_type(await session.median(frame), Any)
+        assert_type(await session.reduce(x, "sum", keys=["a", "b"], sort=False), reduced.Result)
+"""
+
+
+def test_types(tmp_path):
+    (tmp_path / "user.py").write_text(USER)
     checked = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--cache-dir", tmp_path / "cache", "-p", "reduced"],
                              capture_output=True, text=True, timeout=DEADLINE_S, env=os.environ | {"MYPYPATH": os.environ["PYTHONPATH"]})
     assert checked.returncode == 0, checked.stdout
@@ -70,7 +102,7 @@ def test_stubs_are_those_of_the_module():
     assert names == {name for name in dir(reduced._core) if not name.startswith("__")}
 
 
-@pytest.mark.parametrize("module", ["", "aio", "dask", "pandas", "testing", "torch", "xarray", "_client", "_ops", "_result", "_state"])
+@pytest.mark.parametrize("module", ["", "aio", "dask", "pandas", "testing", "torch", "xarray", "_arrays", "_client", "_ops", "_partition", "_result", "_state"])
 def test_examples(module):
     name = f"reduced.{module}" if module else "reduced"
     if not (site() / f"{module or '__init__'}.py").exists():
@@ -104,7 +136,7 @@ def test_every_option_is_documented():
         line = re.search(rf"^ +{name}: (.+?) = (.+?)\. \S", reduced.Options.__doc__, re.MULTILINE)
         assert line and line[1] in (kind.__forward_arg__, "array", "str", "int | str | Sequence[int] | Sequence[str] | None"), name
         assert f"`{name}`" in readme, name
-    for name, default in _ops.DEFAULTS.items():
+    for name, default in _options.DEFAULTS.items():
         assert f" {name}: " in reduced.Options.__doc__ and f'= {json.dumps(default) if isinstance(default, str) else default}. ' in reduced.Options.__doc__
 
 

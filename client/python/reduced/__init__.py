@@ -7,7 +7,8 @@
 1.0 0.0
 """
 
-from reduced._client import Client, ResidentArray, Session, connect, empty
+from reduced._arrays import empty
+from reduced._client import Client, Session, connect
 from reduced._core import dtypes, ops
 from reduced._core import version as __version__
 from reduced._distribution import fingerprint_text
@@ -30,8 +31,9 @@ from reduced._errors import (
     UnimplementedError,
     UnknownError,
 )
-from reduced._ops import Options
+from reduced._options import Options
 from reduced._pairs import Comparison
+from reduced._partition import ResidentArray
 from reduced._result import ArrayResult, ArrayResults, Execution, Result, Results
 from reduced._state import State
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -179,3 +181,27 @@ def _dense(array: npt.NDArray[Any], ordered: bool) -> npt.NDArray[Any]:
         if by_memory.flags.c_contiguous:
             array = by_memory
     return contiguous(array, array.dtype if array.dtype.isnative else array.dtype.newbyteorder("="))
+
+
+def empty(shape: int | Sequence[int], dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
+    """An array of zeros in shared memory, which a server on this machine reads where it is: nothing is sent.
+
+    It, and what is cut from it in C order, reduces by `via="region"` at a server that can read it, and is sent to others. Do
+    not change it while it is reduced.
+
+    >>> import reduced
+    >>> x = reduced.empty((2, 3), "f4")
+    >>> x[:] = 1
+    >>> print(reduced.connect("local:").sum(x))
+    6.0
+    """
+    wanted = np.dtype(dtype)
+    dtype_name(wanted)
+    extents = (shape,) if isinstance(shape, int) else tuple(shape)
+    if any(extent < 0 for extent in extents):
+        raise ValueError(f"shape: got {extents}; allowed: dimensions of 0 and more")
+    nbytes = math.prod(extents) * wanted.itemsize
+    if nbytes >= 1 << 63:
+        raise ValueError(f"shape: got {extents} of {wanted}; allowed: less than 2^63 bytes")
+    array: npt.NDArray[Any] = _core.empty(nbytes).view(wanted).reshape(extents)
+    return array

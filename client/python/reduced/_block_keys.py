@@ -12,7 +12,7 @@ import numpy as np
 from reduced import _keys, _labels
 from reduced._copies import Mask
 from reduced._keys import Codes, Groups
-from reduced._ops import Options, check_options
+from reduced._options import Options, check_options
 from reduced._result import ArrayResults, Results
 
 _DEFAULTS = {"bucket": None, "missing": "drop", "sort": True}

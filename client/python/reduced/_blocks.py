@@ -24,7 +24,7 @@ from reduced import _client, _core
 from reduced._arrays import Elements, dtype_name, mask_of, with_mask
 from reduced._errors import Error
 from reduced._distribution import op_text
-from reduced._ops import OPERANDS, Options, check_options
+from reduced._options import OPERANDS, Options, check_options
 from reduced._pairs import fitted
 from reduced._result import ArrayResults, Results
 from reduced._state import State
@@ -206,8 +206,8 @@ def part(block: Any, asked: Question, server: str, alone: bool = False, starts: 
     if math.prod(shape) == 0 and not asked.keyed:
         return Nothing(shape)
     if asked.coded and (sides["keys"] < 0).any():
-        there = np.broadcast_to((sides["keys"] >= 0).reshape(-1, *(1 for _ in shape[1:])), shape)
-        sides["where"] = there if "where" not in sides else there & mask_of(sides["where"], shape)
+        of_group = np.broadcast_to((sides["keys"] >= 0).reshape(-1, *(1 for _ in shape[1:])), shape)
+        sides["where"] = of_group if "where" not in sides else of_group & mask_of(sides["where"], shape)
     # In a later round no op may take y. What it lacks is missing, as in the first one.
     lacks = [with_mask(sides.pop(role)) for role in _OTHERS if role in sides and not _takes(role, asked.names)]
     client = connected(server)

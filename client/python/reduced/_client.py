@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import atexit
 import functools
-import math
-import operator
 import os
 import re
 import weakref
@@ -17,23 +15,21 @@ import numpy as np
 import numpy.typing as npt
 
 from reduced import _core, _labels, _layouts, _times
-from reduced._arrays import Elements, dtype_name, elements, located, mask_of, numpy_dtype, on_gpu, plain_dtype, strided
+from reduced._arrays import Elements, elements, located, mask_of, numpy_dtype, on_gpu, plain_dtype, strided
 from reduced._containers import read
-from reduced._copies import PIECE, both, contiguous, copied
+from reduced._copies import PIECE, both, copied
 from reduced._cuda import CudaElements, forget_all
-from reduced._distribution import Plan
+from reduced._distribution import Plan, Top
 from reduced._errors import Error, InvalidArgumentError, ResourceExhaustedError, UnimplementedError
-from reduced._ops import DEFAULTS, OPTIONS, Ops, Options, check, check_options, named
-from reduced._pairs import dtype_of, fitted, placed
+from reduced._ops import Ops
+from reduced._options import DEFAULTS, OPTIONS, Options, check, check_options, named
+from reduced._pairs import Comparison, dtype_of, fitted, placed
+from reduced._partition import BESIDE, GROUPED, OTHERS, ResidentArray, partition_of
 from reduced._result import ArrayResult, Result, scalar_of
 from reduced._state import State
 
 LOCAL = "local:"
 _DEFAULT_SERVER = "127.0.0.1:50051"
-_GROUPED = ("segments", "lengths", "keys")
-_OTHERS = ("y", "weights")
-_BESIDE = {"groups": "keys", "outside": "keys", "empty": "axis, where, segments, lengths or keys",
-           "keep": "axis, where, segments, lengths or keys", "ttl": "keep", "owner": "keep"}
 _POSITIONS = frozenset({"argmin", "argmax", "argtopk", "argbottomk", "compare", "cov_matrix", "corr_matrix", "fingerprint"})
 _DISTRIBUTION = frozenset(_core.distribution)
 _ACCUMULATED = frozenset(_core.ops) - _DISTRIBUTION
@@ -72,127 +68,12 @@ def of_distribution(names: Sequence[str]) -> str | None:
     return None
 
 
-class ResidentArray:
-    """An array that a server stores, to be reduced any number of times; `Client.put` and the option `keep` make it.
-
-    Leaving its `with` block, `close` or the end of its life deletes it.
-    """
-
-    def __init__(self, dtype: str, shape: tuple[int, ...], client: _Reducer, held: _core.Resident | Elements) -> None:
-        self.dtype: np.dtype[Any] = numpy_dtype(dtype)
-        self.shape = shape
-        self.nbytes = math.prod(shape) * self.dtype.itemsize
-        self._client = client
-        self._on_server: _core.Resident | None = None if isinstance(held, Elements) else held
-        self._here: Elements | None = held if isinstance(held, Elements) else None
-        self.id = self._on_server.id if self._on_server is not None else ""
-        self.device = self._on_server.device if self._on_server is not None else "cpu"
-
-    def get(self, *, timeout: float | None = None) -> npt.NDArray[Any]:
-        """A copy of its elements, also of an array in the memory of a GPU.
-
-        `timeout`: in seconds, by default the client's and a second more for each 64 MiB.
-
-        >>> import numpy as np, reduced
-        >>> with reduced.connect("local:").put(np.arange(3)) as a:
-        ...     print(a.get())
-        [0 1 2]
-        """
-        check(float | None, timeout=timeout)
-        return self._client._get(self, timeout)
-
-    def close(self) -> None:
-        """Deletes the array. May be called any number of times."""
-        if self._on_server is not None:
-            self._on_server.close()
-        self._on_server = self._here = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        return f"ResidentArray({self.dtype} {self.shape}, {self.device})"
-
-
-def _side(name: str, array: Any, held: list[Any] | None) -> tuple[Any, str, tuple[int, ...]]:
-    """An array beside the one that is reduced: what has its elements, dtype and shape. `held`: gets what keeps the memory of one of
-    a GPU; None: there may be none.
-    """
-    if isinstance(array, ResidentArray):
-        if array._on_server is not None:
-            return array._on_server, "", ()
-        if array._here is None:
-            raise ValueError(f"{name}: got an array that is closed; allowed: an open one")
-        return array._here.buffer, array._here.dtype, array._here.shape
-    try:
-        given = located(array, ordered=True, gpu=held is not None)
-    except TypeError as error:
-        said = str(error).removeprefix("array: ")
-        if name == "keys" and "with missing values" not in said and " device" not in said:
-            said = f"{said.partition(';')[0]}; allowed: integers, such as numpy.unique(keys, return_inverse=True)[1] of others"
-        raise TypeError(f"{name}: {said}") from None
-    if isinstance(given, CudaElements):
-        assert held is not None
-        held.append(given)
-        return given.shared, given.dtype, given.shape
-    return given.buffer, given.dtype, given.shape
-
-
-def _partition(shape: tuple[int, ...], given: dict[str, Any], held: list[Any] | None) -> _core.Partition:
-    """What `axis` and the other options ask of an array of that shape. `held`: as of _side; None, too, in this
-    process, where nothing is kept on a server.
-    """
-    grouped = [name for name in _GROUPED if given.get(name) is not None]
-    axis, groups, outside = given.get("axis"), given.get("groups"), given.get("outside")
-    if len(grouped) + (axis is not None) > 1:
-        raise ValueError(f"{grouped[-1]}: got it beside {grouped[0] if axis is None else 'axis'}; allowed: one of axis, "
-                         "segments, lengths, keys")
-    if axis is not None:
-        axes = [operator.index(each) for each in (axis if isinstance(axis, (tuple, list)) else (axis,))]
-    else:
-        axes = [] if grouped else list(range(len(shape)))
-    if grouped and given.get("keepdims"):
-        raise ValueError(f"keepdims: got True with {grouped[0]}; allowed: with axis, or alone")
-    if "keys" not in grouped and (groups is not None or outside is not None):
-        raise ValueError("groups, outside: got them without keys; allowed: with keys")
-    if outside not in (None, "error", "drop"):
-        raise ValueError(f"outside: got {outside!r}; allowed: 'error', 'drop'")
-    if groups is not None and operator.index(groups) < 1:
-        raise ValueError(f"groups: got {groups}; allowed: 1 or more, or None")
-    if groups is None and outside is not None:
-        raise ValueError("outside: got it without groups; allowed: with groups")
-    partition = _core.Partition(axes, bool(given.get("keepdims", False)), given.get("empty", "error"))
-    if "keys" in grouped:
-        partition.keys(*_side("keys", given["keys"], held), groups or 0, outside == "drop")
-    elif grouped:
-        partition.segments(*_side(grouped[0], given[grouped[0]], held), grouped[0] == "lengths")
-    where = given.get("where")
-    if where is not None and axis is not None and not axes:
-        raise ValueError("axis: got () with where; allowed: one dimension or more, or None")
-    if isinstance(where, (ResidentArray, Elements, CudaElements)) or on_gpu(where):
-        partition.where(*_side("where", where, held))
-    elif where is not None:
-        partition.where(contiguous(mask_of(where, shape), np.dtype(np.bool_)), "bool", shape)
-    for role in _OTHERS:
-        if given.get(role) is not None:
-            partition.other(*_side(role, given[role], held), role == "weights")
-    if given.get("keep"):
-        if held is not None:
-            partition.keep(given.get("owner") or "", given.get("ttl", 0))
-    elif "ttl" in given or given.get("owner") is not None:
-        raise ValueError("ttl, owner: got them without keep; allowed: with keep")
-    return partition
-
-
 def _nothing(array: Any, shape: tuple[int, ...]) -> Elements:
     """No items of an array's dtype, each of the shape that those of `shape` have."""
     return Elements(np.empty(0, np.uint8), dtype_of(array), (0, *shape[1:]))
 
 
-class _Reducer(Ops):
+class _Reducer(Ops[np.number[Any], np.float64, int, np.bool_, npt.NDArray[Any], tuple[npt.NDArray[Any], npt.NDArray[Any]], Top, Comparison, str]):
     """What reduces arrays. Thread-safe."""
 
     def __init__(self, core: _core.Reducer, timeout: float | None) -> None:
@@ -285,7 +166,7 @@ class _Reducer(Ops):
             return found
         if options.get("keep"):
             raise InvalidArgumentError("keep: got True by keys, one of which has missing elements only; allowed: with groups, or False")
-        others: Any = {role: _nothing(options.get(role), array.shape) for role in _OTHERS if options.get(role) is not None}
+        others: Any = {role: _nothing(options.get(role), array.shape) for role in OTHERS if options.get(role) is not None}
         nothing: Options = {**options, "where": None, "keys": np.empty(0, groups.dtype), "groups": 1, **others}
         first = int(np.flatnonzero(~np.isin(groups, found.group_keys))[0])
 
@@ -303,7 +184,7 @@ class _Reducer(Ops):
             check_options(options)
             whole: Any = dict(options)
             partition = {name: whole.pop(name) for name in _PARTITION if name in whole}
-            if any(partition.get(name) is not None for name in ("axis", "where", *_GROUPED)) or partition.get("keepdims"):
+            if any(partition.get(name) is not None for name in ("axis", "where", *GROUPED)) or partition.get("keepdims"):
                 lying = None if options.get("state") else _layouts.lying(array, names, partition, _POSITIONS)
                 if lying is not None:
                     try:
@@ -317,7 +198,7 @@ class _Reducer(Ops):
                 return self._reduce_array(array, names, partition, whole, interrupt)
             if of_distribution(names) is not None:
                 return self._reduce_whole(array, names, partition, whole, interrupt)
-            for name, beside in _BESIDE.items():
+            for name, beside in BESIDE.items():
                 if partition.get(name) is not None and partition[name] is not False:
                     raise ValueError(f"{name}: got {partition[name]!r} alone; allowed: with {beside}")
             options = whole
@@ -363,7 +244,7 @@ class _Reducer(Ops):
         there: Any = dict(options)
         if on_gpu(there.get("weights")):
             there["weights"] = placed(there["weights"], tuple(array.shape) if hasattr(array, "shape") else np.shape(array), options)
-        for name in ("where", *_GROUPED, *_OTHERS):
+        for name in ("where", *GROUPED, *OTHERS):
             if on_gpu(there.get(name)):
                 there[name] = located(there[name], ordered=True)
         return array, there
@@ -383,9 +264,9 @@ class _Reducer(Ops):
         held: list[Any] | None = [] if self._reads_gpus else None  # until the answer is there
         if partition.get("keep"):
             partition["owner"] = self._owner(partition.get("owner"))
-        core_partition = _partition(shape, partition, held)
+        core_partition = partition_of(shape, partition, held)
         kept = self._kept if partition.get("keep") else None
-        others = [partition[role] for role in _OTHERS if isinstance(partition.get(role), Elements)]
+        others = [partition[role] for role in OTHERS if isinstance(partition.get(role), Elements)]
         own = self._options_for(given, options, sum(other.nbytes for other in others))
         if resident is not None:
             return result_of(self._core.reduce_resident_array(resident, names, own, core_partition, interrupt), kept)
@@ -444,7 +325,7 @@ class _Reducer(Ops):
             array, there = read(array)
             if isinstance(array, np.ndarray) and array.dtype.kind in "mM":
                 _times.check(_DESCRIBE, array.dtype.kind, options)
-        fills = not options.get("keep") and (there is not None or any(options.get(name) is not None for name in ("axis", "where", *_GROUPED)))
+        fills = not options.get("keep") and (there is not None or any(options.get(name) is not None for name in ("axis", "where", *GROUPED)))
         asked = {"empty": "fill", "overflow": "wrap", **asked} if fills else asked
         without: Error | None = None  # why there are no quartiles
         try:
@@ -593,30 +474,6 @@ def connect(server: str | None = None, *, timeout: float = 5.0, token_file: str 
     if address == LOCAL:
         return Client(_core.Local(), address, None, options)
     return Client(_core.connect(address, **options), address, timeout, options)
-
-
-def empty(shape: int | Sequence[int], dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
-    """An array of zeros in shared memory, which a server on this machine reads where it is: nothing is sent.
-
-    It, and what is cut from it in C order, reduces by `via="region"` at a server that can read it, and is sent to others. Do
-    not change it while it is reduced.
-
-    >>> import reduced
-    >>> x = reduced.empty((2, 3), "f4")
-    >>> x[:] = 1
-    >>> print(reduced.connect("local:").sum(x))
-    6.0
-    """
-    wanted = np.dtype(dtype)
-    dtype_name(wanted)
-    extents = (shape,) if isinstance(shape, int) else tuple(shape)
-    if any(extent < 0 for extent in extents):
-        raise ValueError(f"shape: got {extents}; allowed: dimensions of 0 and more")
-    nbytes = math.prod(extents) * wanted.itemsize
-    if nbytes >= 1 << 63:
-        raise ValueError(f"shape: got {extents} of {wanted}; allowed: less than 2^63 bytes")
-    array: npt.NDArray[Any] = _core.empty(nbytes).view(wanted).reshape(extents)
-    return array
 
 
 _open: weakref.WeakSet[_Reducer] = weakref.WeakSet()

@@ -10,7 +10,7 @@ import xarray
 
 from reduced._keys import Groups
 from reduced._labels import Answer, Ask, Container, Part
-from reduced._ops import Options
+from reduced._options import Options
 from reduced._result import Result
 
 _BY_ROWS = ("keys", "segments", "lengths")

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from reduced._arrays import Elements, located, numpy_dtype
 from reduced._containers import read
 from reduced._cuda import CudaElements
-from reduced._ops import Options
+from reduced._options import Options
 from reduced._result import Results
 
 Plan = Generator[tuple[Any, Sequence[str], Options], Results, Any]

@@ -14,7 +14,7 @@ from reduced import _core
 from reduced._containers import read
 from reduced._keys import Groups, is_column
 from reduced._labels import Answer, Container, Part
-from reduced._ops import Options
+from reduced._options import Options
 
 _DISTRIBUTION = frozenset(_core.distribution)
 # Ops whose results are int64, whatever the dtype of a column of pandas.

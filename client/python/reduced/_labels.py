@@ -23,7 +23,7 @@ from reduced._cuda import CudaElements
 from reduced._distribution import Quantiles, Top
 from reduced._errors import Error
 from reduced._keys import Column, Groups
-from reduced._ops import Options, check_options
+from reduced._options import Options, check_options
 from reduced._pairs import Matrix
 from reduced._result import ArrayResults, Result
 

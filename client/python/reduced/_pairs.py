@@ -17,7 +17,7 @@ from reduced._containers import read
 from reduced._copies import Mask, Part, both, contiguous, fill_exactly
 from reduced._cuda import CudaElements
 from reduced._distribution import Plan, op_text
-from reduced._ops import OPERANDS, Options
+from reduced._options import OPERANDS, Options
 
 # Options by which dimension 0 is reduced.
 _BY_ROWS = ("segments", "lengths", "keys")

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from reduced._frames import Frames, as_column, axes, grouped
 from reduced._keys import Groups, is_column, is_missing
 from reduced._labels import Answer, Container
-from reduced._ops import Options
+from reduced._options import Options
 
 
 class Polars(Frames):

@@ -15,7 +15,7 @@ from reduced._arrays import numpy_dtype
 from reduced._errors import Error, InvalidArgumentError, OutOfRangeError, UnimplementedError, error_of
 
 if TYPE_CHECKING:
-    from reduced._client import ResidentArray
+    from reduced._partition import ResidentArray
     from reduced._state import State
 
 # Ops whose results are Python's int, as NumPy's count_nonzero gives one: indexes and counts.

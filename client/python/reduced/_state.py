@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from reduced import _core
-from reduced._ops import check
+from reduced._options import check
 from reduced._result import ArrayResults, Results
 
 

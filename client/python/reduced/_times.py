@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from reduced._copies import Mask, both
 from reduced._errors import Error, InvalidArgumentError, OutOfRangeError
-from reduced._ops import Options
+from reduced._options import Options
 from reduced._result import ArrayResults, Result
 
 Times = npt.NDArray[Any]

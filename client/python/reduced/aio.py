@@ -17,25 +17,30 @@ import asyncio
 import functools
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
-from typing import Unpack
+import numpy as np
+import numpy.typing as npt
 
 from reduced import _core
 from reduced import _client
-from reduced._client import ResidentArray, names_of
+from reduced._client import names_of
 from reduced._copies import interruptible
-from reduced._distribution import Plan
-from reduced._ops import Ops, Options, named
+from reduced._distribution import Plan, Top
+from reduced._ops import Ops
+from reduced._options import Options, named
+from reduced._pairs import Comparison
+from reduced._partition import ResidentArray
 from reduced._result import Result
 
 _T = TypeVar("_T")
 
 
-class _Reducer(Ops):
+class _Reducer(Ops[Awaitable[np.number[Any]], Awaitable[np.float64], Awaitable[int], Awaitable[np.bool_], Awaitable[npt.NDArray[Any]],
+                   Awaitable[tuple[npt.NDArray[Any], npt.NDArray[Any]]], Awaitable[Top], Awaitable[Comparison], Awaitable[str]]):
     """Wraps what reduces; its calls run on threads."""
 
     def __init__(self, client: _client._Reducer, threads: Callable[[int], ThreadPoolExecutor]) -> None:

@@ -54,8 +54,9 @@ from typing import Unpack
 from reduced import _block_keys, _blocks, _client
 from reduced._arrays import mask_of
 from reduced._keys import columns_of
-from reduced._ops import Options, named
+from reduced._options import Options, named
 from reduced._pairs import in_memory, placed
+from reduced._partition import ResidentArray, side_of
 from reduced._result import ArrayResults, Results
 
 
@@ -208,8 +209,8 @@ def _keys(keys: Any, cut: _Cut) -> list[Any]:
     if lazy is not None:
         along = _chunked_alike("keys", lazy, cut.chunks[:1])
     else:
-        in_memory, _, shape = _client._side("keys", keys, None)
-        if isinstance(keys, _client.ResidentArray) or len(shape) != 1:
+        in_memory, _, shape = side_of("keys", keys, None)
+        if isinstance(keys, ResidentArray) or len(shape) != 1:
             raise ValueError(f"keys: got {type(keys).__name__} of shape {shape}; allowed: an array of 1 dimension in memory, or of dask")
         along = _slices("keys", np.asarray(in_memory), cut.chunks[:1])
     return [along[number * len(along) // len(cut.blocks)] for number in range(len(cut.blocks))]
@@ -232,11 +233,11 @@ def _codes(keys: Any, options: Options, cut: _Cut) -> tuple[list[Any], Any]:
     empty = [column[:0] if _lazy(column) is None else _cut(column).empty for column in columns]
     _block_keys.encode(empty[0] if several is None else empty, options)  # raises what every block would
     of_blocks = [each[0] if several is None else list(each) for each in zip(*of_columns)]
-    encode = delayed(functools.partial(_block_keys.encode, options={name: value for name, value in options.items() if name in ("bucket", "missing")}))
+    asked: Any = {name: value for name, value in options.items() if name in ("bucket", "missing", "sort")}
+    encode = delayed(functools.partial(_block_keys.encode, options=asked))
     encoded = [encode(block) if present is None else encode(block, present=rows)
                for block, rows in zip(of_blocks, present or of_blocks)]
-    ordered = {name: value for name, value in options.items() if name in ("missing", "sort")}
-    table = delayed(_block_keys.table)([delayed(_block_keys.without_codes)(each) for each in encoded], ordered)
+    table = delayed(_block_keys.table)([delayed(_block_keys.without_codes)(each) for each in encoded], asked)
     along = [delayed(_block_keys.codes)(each, table, number) for number, each in enumerate(encoded)]
     return [along[number * len(along) // len(cut.blocks)] for number in range(len(cut.blocks))], table.groups
 

@@ -33,7 +33,7 @@ from reduced import _block_keys, _blocks, _client
 from reduced._arrays import Elements, dtype_name, elements, mask_of, numpy_dtype, with_mask
 from reduced._errors import Error
 from reduced._keys import Groups
-from reduced._ops import Options, check
+from reduced._options import Options, check
 from reduced._pairs import in_memory
 from reduced._result import Results
 
@@ -113,7 +113,7 @@ def _allreduce(comm: Any, load: Callable[[], Any], ops: str | Sequence[str], ser
     chunks, order = _arranged(ranks)
     if coded:
         in_rows = sorted(range(len(ranks)), key=lambda rank: (ranks[rank].begin or (0,))[0])
-        table = _block_keys.table([ranks[rank].groups for rank in in_rows], options_of_keys)
+        table = _block_keys.table([groups for rank in in_rows if (groups := ranks[rank].groups) is not None], options_of_keys)
         sides["keys"] = _block_keys.codes(sides["keys"], table, in_rows.index(comm.Get_rank()))
         asked = asked._replace(coded=True)
     if not mine.in_order:
