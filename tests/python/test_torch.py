@@ -63,7 +63,7 @@ def test_the_same_wherever_they_are(server):
     local = reduced.connect("local:")
     assert list(whole) == list(arrays)
     for name, array in arrays.items():
-        assert whole[name] == (reduced._client.dtype_name(array.dtype), array.shape, local.fingerprint(array), 0)
+        assert whole[name] == (reduced._arrays.dtype_name(array.dtype), array.shape, local.fingerprint(array), 0)
     for other in (
         {name: array.copy(order="F") for name, array in arrays.items()},
         dict(reversed(arrays.items())),

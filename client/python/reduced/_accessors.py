@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import atexit
-import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
 
 from reduced import _core
-from reduced._client import LOCAL, Client, connect
+from reduced._client import LOCAL, Client, connected
 
 OPS = tuple(op for op in _core.ops if op not in _core.operands)
-
-
-@functools.lru_cache(maxsize=1)
-def _local() -> Client:
-    return connect(LOCAL)
 
 
 class Where:
@@ -28,7 +22,6 @@ class Where:
 
     def _forget(self) -> None:
         self._used = None
-        _local.cache_clear()
 
     def use(self, client: Client | None) -> None:
         """Lets accessors ask a client; None: the engine of this process, as at first."""
@@ -36,7 +29,7 @@ class Where:
 
     @property
     def client(self) -> Client:
-        return self._used if self._used is not None else _local()
+        return self._used if self._used is not None else connected(LOCAL)
 
 
 def with_ops(call: str) -> Callable[[type], type]:

@@ -186,13 +186,8 @@ class Grouped(NamedTuple):
 Part = State | Grouped | ArrayResults | Nothing
 
 
-@functools.lru_cache(maxsize=8)
-def connected(server: str) -> _client.Client:
-    return _client.connect(server)
-
-
 def _here() -> _client.Client:
-    return connected(_client.LOCAL)
+    return _client.connected(_client.LOCAL)
 
 
 def part(block: Any, asked: Question, server: str, alone: bool = False, starts: Sequence[float] = (), **sides: Any) -> Part:
@@ -210,7 +205,7 @@ def part(block: Any, asked: Question, server: str, alone: bool = False, starts: 
         sides["where"] = of_group if "where" not in sides else of_group & mask_of(sides["where"], shape)
     # In a later round no op may take y. What it lacks is missing, as in the first one.
     lacks = [with_mask(sides.pop(role)) for role in _OTHERS if role in sides and not _takes(role, asked.names)]
-    client = connected(server)
+    client = _client.connected(server)
     names = [asked.name_in_blocks(op, starts) for op in asked.names]
     options: Any = {**asked.options, **sides}
     if alone:

@@ -476,6 +476,12 @@ def connect(server: str | None = None, *, timeout: float = 5.0, token_file: str 
     return Client(_core.connect(address, **options), address, timeout, options)
 
 
+@functools.lru_cache(maxsize=8)
+def connected(server: str) -> Client:
+    """A client that this module keeps."""
+    return connect(server)
+
+
 _open: weakref.WeakSet[_Reducer] = weakref.WeakSet()
 
 
@@ -483,5 +489,6 @@ _open: weakref.WeakSet[_Reducer] = weakref.WeakSet()
 def _close_all() -> None:
     for reducer in list(_open):
         reducer.close()
+    connected.cache_clear()
     forget_all()
     _options.cache_clear()  # others may keep this module longer than the one that its options are of

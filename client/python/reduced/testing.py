@@ -14,8 +14,6 @@
 
 from __future__ import annotations
 
-import functools
-import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -43,7 +41,7 @@ def assert_close(actual: Any, expected: Any, *, rtol: float | None = None, atol:
     """
     if (rtol is None) != (atol is None):
         raise ValueError(f"{'atol' if atol is None else 'rtol'}: got None with {'rtol' if atol is None else 'atol'}; allowed: both, or none")
-    client = _connected(server, os.getpid())
+    client = _client.connected(server)
     found = []
     for name, one, other in _pairs(actual, expected, ""):
         said = one if other is _ALONE else _difference(client, one, other, rtol, atol, equal_nan, check_dtype)
@@ -53,11 +51,6 @@ def assert_close(actual: Any, expected: Any, *, rtol: float | None = None, atol:
         return
     shown = "\n".join(found[:_SHOWN] + ([f"and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else []))
     raise AssertionError(msg(shown) if callable(msg) else msg if msg is not None else shown)
-
-
-@functools.lru_cache(maxsize=8)
-def _connected(server: str, _process: int) -> _client.Client:
-    return _client.connect(server)
 
 
 _ALONE = object()

@@ -42,7 +42,6 @@ import numpy as np
 
 from reduced import _client
 from reduced._arrays import elements, located, on_gpu
-from reduced._blocks import connected
 from reduced._distribution import fingerprint_text, op_text
 from reduced._errors import Error, FailedPreconditionError, InvalidArgumentError
 from reduced._state import State
@@ -117,7 +116,7 @@ class Fingerprint(Mapping[str, Print]):
                 raise ValueError(f"parts: got {name} without {self[name].missing} elements; allowed: all parts")
             lines.append(json.dumps([name, self[name].dtype, self[name].shape, self[name].fingerprint], separators=(",", ":"), ensure_ascii=False))
         text = "".join(f"{line}\n" for line in lines).encode()
-        return str(connected(_client.LOCAL).fingerprint(np.frombuffer(text, np.uint8)))
+        return str(_client.connected(_client.LOCAL).fingerprint(np.frombuffer(text, np.uint8)))
 
     def __getitem__(self, name: str) -> Print:
         return self._prints[name]
@@ -153,7 +152,7 @@ def fingerprint(module: Any, *, places: Mapping[str, Place] | None = None, serve
     for name in places or ():
         if name not in tensors:
             raise ValueError(f"places: got {name!r}, which is no tensor; allowed: the names of tensors")
-    client = connected(server)
+    client = _client.connected(server)
     parts = {}
     for name, tensor in tensors.items():
         if name.rpartition(".")[2] == _EXTRA_STATE:
