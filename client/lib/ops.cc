@@ -48,6 +48,10 @@ std::string Quantile(const std::vector<double>& q, std::string_view method) {
   return absl::StrCat("quantile(", Joined(q), given.empty() ? "" : ";", given, ")");
 }
 
+std::string WeightedQuantile(const std::vector<double>& q) {
+  return absl::StrCat("weighted_quantile(", Joined(q), ")");
+}
+
 std::string Histogram(const std::vector<double>& edges) { return absl::StrCat("histogram(edges=", Joined(edges), ")"); }
 
 std::string Histogram(double low, double high, int bins) {

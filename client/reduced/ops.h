@@ -29,6 +29,10 @@ namespace ops {
 REDUCED_EXPORT std::string Median(std::string_view method = "linear");
 REDUCED_EXPORT std::string Quantile(const std::vector<double>& q, std::string_view method = "linear");
 
+// With PartitionOptions.weights: the least elements up to which the weights add up to these shares of their sum, or
+// more, as "inverted_cdf" of numpy.quantile. "weighted_median" has no parameters.
+REDUCED_EXPORT std::string WeightedQuantile(const std::vector<double>& q);
+
 // Bin i has the elements from edge i on, and below edge i + 1; the last one also its upper edge.
 REDUCED_EXPORT std::string Histogram(const std::vector<double>& edges);
 REDUCED_EXPORT std::string Histogram(double low, double high, int bins);

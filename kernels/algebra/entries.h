@@ -17,6 +17,8 @@
 //   corr_matrix            of columns after those of the one before
 //   compare                likewise, and RecordKey(number, word)   a word of a record                kIntegers
 //   fingerprint            the number of a base                    a sum of powers, modulo p         kPolynomial
+//   weighted_median,       none: they have no states
+//   weighted_quantile
 #ifndef REDUCED_KERNELS_ALGEBRA_ENTRIES_H_
 #define REDUCED_KERNELS_ALGEBRA_ENTRIES_H_
 

@@ -117,7 +117,10 @@ enum class OtherOperand : std::uint8_t { kNone, kY, kWeights };
   X(kCorrMatrix, 49, "corr_matrix", kNone, kF64, kAll, kNone, false,                                                   \
     "corr of each two columns of rows of k elements, [k, k]; NaN of a constant column")                                \
   X(kFingerprint, 50, "fingerprint", kNone, kU64, kAll, kNone, false,                                                  \
-    "128 bits of all bits and where they are: two u64")
+    "128 bits of all bits and where they are: two u64")                                                                \
+  X(kWeightedMedian, 51, "weighted_median", kNone, kInput, kAll, kWeights, false, "the 0.5 weighted_quantile")         \
+  X(kWeightedQuantile, 52, "weighted_quantile", kNone, kInput, kAll, kWeights, false,                                  \
+    "the least elements up to which the weights reach shares of their sum; NaN if that is 0")
 
 enum class Op : std::uint8_t {
 #define REDUCED_X(enumerator, number, ...) enumerator = number,

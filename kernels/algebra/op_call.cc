@@ -104,6 +104,8 @@ absl::Status CheckShard(const Shard& shard, const std::string& field) {
 
 bool IsQuantile(Op op) { return op == Op::kMedian || op == Op::kQuantile; }
 
+bool IsWeightedQuantile(Op op) { return op == Op::kWeightedMedian || op == Op::kWeightedQuantile; }
+
 bool IsMatrix(Op op) { return op == Op::kCovMatrix || op == Op::kCorrMatrix; }
 
 int CountedBits(const OpCall& call, DType dtype) {
@@ -147,7 +149,8 @@ DType ResultDType(const OpCall& call, DType dtype) {
 
 std::vector<std::int64_t> AnswerShape(const OpCall& call) {
   const OpParameters& given = call.given();
-  if (call.op == Op::kQuantile) return {static_cast<std::int64_t>(given.quantiles.size())};
+  if (call.op == Op::kQuantile || call.op == Op::kWeightedQuantile)
+    return {static_cast<std::int64_t>(given.quantiles.size())};
   if (call.op == Op::kHistogram) return {static_cast<std::int64_t>(given.edges.size()) - 1};
   if (IsTop(call.op)) return {given.k};
   if (IsMatrix(call.op)) return {given.columns, given.columns};
@@ -164,7 +167,7 @@ std::int64_t AnswerElements(const OpCall& call) {
 
 std::int64_t LeastElements(const OpCall& call, DType dtype) {
   if (IsTop(call.op)) return call.given().k;
-  if (IsQuantile(call.op)) return RowOf(ResultDType(call, dtype)).is_float ? 0 : 1;
+  if (IsQuantile(call.op) || IsWeightedQuantile(call.op)) return RowOf(ResultDType(call, dtype)).is_float ? 0 : 1;
   return RowOf(call.op).error_if_empty ? 1 : 0;
 }
 
@@ -180,7 +183,9 @@ absl::Status Validate(const OpCall& call, DType dtype, std::string_view field) {
   if (IsQuantile(call.op)) {
     if (absl::Status status = CheckCounts(given.counts, dtype, name); !status.ok()) return status;
   }
-  if (call.op == Op::kQuantile) return CheckQuantiles(given.quantiles, name);
+  if (call.op == Op::kQuantile || call.op == Op::kWeightedQuantile) {
+    if (absl::Status status = CheckQuantiles(given.quantiles, name); !status.ok()) return status;
+  }
   if (call.op == Op::kHistogram) return CheckEdges(given.edges, name);
   if (call.op == Op::kFingerprint && given.shard.has_value()) return CheckShard(*given.shard, name);
   if (call.op == Op::kCompare) {

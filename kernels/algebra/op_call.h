@@ -58,7 +58,7 @@ struct Shard {
 };
 
 struct OpParameters {
-  // Of quantile: 1 to kMaxQuantiles, each from 0 to 1.
+  // Of quantile and weighted_quantile: 1 to kMaxQuantiles, each from 0 to 1.
   std::vector<double> quantiles{};
   // Of quantile and median.
   QuantileMethod method = QuantileMethod::kLinear;
@@ -125,6 +125,8 @@ std::int64_t LeastElements(const OpCall& call, DType dtype);
 
 // median and quantile.
 bool IsQuantile(Op op);
+// weighted_median and weighted_quantile, which have no states.
+bool IsWeightedQuantile(Op op);
 // cov_matrix and corr_matrix, of which an output has whole rows.
 bool IsMatrix(Op op);
 // How many pairs of columns there are, each with itself, too. Pairs are numbered row by row: (0, 0), (0, 1), .. (1, 1),

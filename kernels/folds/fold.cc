@@ -15,6 +15,9 @@ std::unique_ptr<DistributionFold> MakeDistributionFold(const OpCall& call, const
     case Op::kMedian:
     case Op::kQuantile:
       return MakeQuantileFold(call, spec, limits);
+    case Op::kWeightedMedian:
+    case Op::kWeightedQuantile:
+      return MakeWeightedQuantileFold(call, spec, limits);
     case Op::kHistogram:
       return MakeHistogramFold(call, spec, limits);
     case Op::kTopK:
@@ -62,6 +65,7 @@ std::unique_ptr<DistributionFold> MakeStateFold(const OpCall& call, const Reduce
 
 std::optional<std::int64_t> MostEntries(const OpCall& call, DType dtype) {
   const OpParameters& given = call.given();
+  if (IsWeightedQuantile(call.op)) return std::nullopt;
   if (call.op == Op::kHistogram) return static_cast<std::int64_t>(given.edges.size()) - 1;
   const Entries none = NoEntries(call, dtype);
   if (none.rule == EntriesRule::kFirst) return given.k;

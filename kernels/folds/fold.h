@@ -80,7 +80,7 @@ std::unique_ptr<DistributionFold> MakeDistributionFold(const OpCall& call, const
 std::unique_ptr<DistributionFold> MakeStateFold(const OpCall& call, const ReduceSpec& spec, const FoldLimits& limits);
 
 // How many entries the state of an output has at most, however many elements it has. Absent: as many as the elements
-// have values, or highest bits.
+// have values, or highest bits; or the op has no state.
 std::optional<std::int64_t> MostEntries(const OpCall& call, DType dtype);
 
 // Writes what the state of an output answers, as Finish. INVALID_ARGUMENT also: the state of a quantile has only the

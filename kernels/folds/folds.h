@@ -19,6 +19,8 @@ std::unique_ptr<DistributionFold> MakeHistogramFold(const OpCall& call, const Re
                                                     const FoldLimits& limits);
 std::unique_ptr<DistributionFold> MakeQuantileFold(const OpCall& call, const ReduceSpec& spec,
                                                    const FoldLimits& limits);
+std::unique_ptr<DistributionFold> MakeWeightedQuantileFold(const OpCall& call, const ReduceSpec& spec,
+                                                           const FoldLimits& limits);
 std::unique_ptr<DistributionFold> MakeKeyCountsFold(const OpCall& call, const ReduceSpec& spec,
                                                     const FoldLimits& limits);
 std::unique_ptr<DistributionFold> MakeTopFold(const OpCall& call, const ReduceSpec& spec, const FoldLimits& limits);

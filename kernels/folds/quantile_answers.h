@@ -17,7 +17,8 @@
 namespace reduced {
 
 inline std::vector<double> QuantilesOf(const OpCall& call) {
-  return call.op == Op::kMedian ? std::vector<double>{0.5} : call.given().quantiles;
+  const bool median = call.op == Op::kMedian || call.op == Op::kWeightedMedian;
+  return median ? std::vector<double>{0.5} : call.given().quantiles;
 }
 
 // The ranks to select among the elements without NaNs, ascending. None: the answers are known without. `count`: of

@@ -35,6 +35,10 @@ std::string Text(double number) {
 
 absl::Status ParseQuantile(absl::string_view field, const v1::OpCall& call, OpParameters* to) {
   const v1::QuantileParameters& from = call.quantile();
+  if (call.op() == v1::OP_WEIGHTED_QUANTILE && (from.method() != v1::QUANTILE_METHOD_DEFAULT || from.has_counts())) {
+    return Wrong(field, from.has_counts() ? ".counts" : ".method",
+                 ": got it with OP_WEIGHTED_QUANTILE; allowed: none");
+  }
   if (!v1::QuantileMethod_IsValid(from.method())) return UnknownValue(absl::StrCat(field, ".method"), from.method());
   if (from.method() != v1::QUANTILE_METHOD_DEFAULT) to->method = static_cast<QuantileMethod>(from.method());
   if (call.op() == v1::OP_MEDIAN && !from.q().empty()) {
@@ -205,6 +209,7 @@ bool SetCounts(const Arguments& from, v1::KeyCounts* to) {
 bool SetQuantile(const Arguments& from, v1::OpCall* to) {
   v1::QuantileParameters& quantile = *to->mutable_quantile();
   if (!from.has_only({"method", "bits", "within_bits", "within"})) return false;
+  if (to->op() == v1::OP_WEIGHTED_QUANTILE && !from.named.empty()) return false;
   if (from.named.contains("method")) {
     const std::string name = absl::StrCat("QUANTILE_METHOD_", absl::AsciiStrToUpper(from.value("method", "")));
     v1::QuantileMethod method = v1::QUANTILE_METHOD_DEFAULT;
@@ -297,6 +302,8 @@ constexpr ParametersRow kParameters[] = {
     {Op::kMedian, false, v1::OpCall::kQuantile, "quantile", ParseQuantile, SetQuantile, "median(method=NAME)"},
     {Op::kQuantile, true, v1::OpCall::kQuantile, "quantile", ParseQuantile, SetQuantile,
      "quantile(Q,...;method=linear|lower|higher|nearest|midpoint)"},
+    {Op::kWeightedQuantile, true, v1::OpCall::kQuantile, "quantile", ParseQuantile, SetQuantile,
+     "weighted_quantile(Q,...)"},
     {Op::kHistogram, true, v1::OpCall::kHistogram, "histogram", ParseHistogram, SetHistogram,
      "histogram(LOW,HIGH,BINS;scale=linear|log) or histogram(edges=X,...)"},
     {Op::kTopK, true, v1::OpCall::kTop, "top", ParseTop, SetTop, "topk(K)"},
@@ -374,7 +381,7 @@ void ToProto(const OpCall& from, v1::OpCall* to) {
     case v1::OpCall::kQuantile: {
       v1::QuantileParameters& quantile = *to->mutable_quantile();
       quantile.mutable_q()->Assign(given.quantiles.begin(), given.quantiles.end());
-      quantile.set_method(static_cast<v1::QuantileMethod>(given.method));
+      if (from.op != Op::kWeightedQuantile) quantile.set_method(static_cast<v1::QuantileMethod>(given.method));
       if (given.counts == KeyCounts()) return;
       quantile.mutable_counts()->set_bits(given.counts.bits);
       quantile.mutable_counts()->set_within_bits(given.counts.within_bits);

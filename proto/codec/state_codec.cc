@@ -304,6 +304,9 @@ absl::Status ReadSpec(const v1::State& state, const StateLimits& limits, ReduceS
     if (!calls.ok()) return calls.status();
     spec->ops = *std::move(calls);
     for (const OpCall& call : spec->ops) {
+      if (IsWeightedQuantile(call.op)) {
+        return Wrong(absl::StrFormat("calls: got %s; allowed: ops that have states", RowOf(call.op).name));
+      }
       if (OtherOf(call.op) == OtherOperand::kNone || call.given().other.has_value()) continue;
       return Wrong(absl::StrFormat("calls.other: got none with op %s; allowed: a dtype", RowOf(call.op).name));
     }

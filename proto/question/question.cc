@@ -207,6 +207,15 @@ absl::Status CheckRows(const v1::ReduceRequest& request, std::span<const std::in
   return absl::OkStatus();
 }
 
+// That states are wanted of ops that have them.
+absl::Status CheckStates(const v1::ReduceRequest& request, const ReduceSpec& spec) {
+  const auto without = std::ranges::find_if(spec.ops, IsWeightedQuantile);
+  if (!request.return_state() || without == spec.ops.end()) return absl::OkStatus();
+  return absl::UnimplementedError(absl::StrFormat(
+      "return_state: got true with op %s, whose parts do not merge; allowed: false, for all of the array at once",
+      RowOf(without->op).name));
+}
+
 // Tells fingerprints of a part of a larger array what shape the part has.
 absl::Status PlaceShards(const char* field, const Partition& partition, std::span<const std::int64_t> shape,
                          ReduceSpec* spec) {
@@ -263,6 +272,7 @@ absl::Status ParsePartition(const v1::ReduceRequest& request, const char* field,
     if (!reduced.ok()) return reduced.status();
   }
   if (absl::Status status = CheckRows(request, shape, *reduced, question->spec); !status.ok()) return status;
+  if (absl::Status status = CheckStates(request, question->spec); !status.ok()) return status;
   question->shape = ResultShape(shape, *reduced, request.axes().keepdims());
   Partition& to = question->partition.emplace(
       Partition{.layout = LayoutOf(shape, *reduced), .rows = shape.empty() ? 1 : shape.front()});

@@ -62,11 +62,18 @@ class EnginePairsTest : public EngineTest<KindAndDType> {
  protected:
   DType dtype() const { return std::get<DType>(GetParam()); }
 
-  void Check(const PairCase& each, DType other, DataKind data, NanPolicy policy, const std::vector<OpCall>& calls) {
+  // `magnitudes`: the other array has no signs.
+  void Check(const PairCase& each, DType other, DataKind data, NanPolicy policy, const std::vector<OpCall>& calls,
+             bool magnitudes = false) {
     const std::int64_t count = each.count();
     std::int64_t other_count = 1;
     for (const std::int64_t size : each.other) other_count *= size;
-    const Bytes x = MakeData(data, dtype(), count, 2), y = MakeData(data, other, other_count, 5);
+    const Bytes x = MakeData(data, dtype(), count, 2);
+    Bytes y = MakeData(data, other, other_count, 5);
+    const auto width = static_cast<std::size_t>(RowOf(other).bytes);
+    for (std::size_t i = width - 1; magnitudes && RowOf(other).is_signed && i < y.size(); i += width) {
+      y[i] &= std::byte{127};
+    }
     const absl::StatusOr<std::vector<Dimension>> broadcast = Broadcast("y", each.other, each.shape);
     ASSERT_TRUE(broadcast.ok()) << broadcast.status();
 
@@ -138,18 +145,19 @@ class EnginePairsTest : public EngineTest<KindAndDType> {
         const std::unique_ptr<DistributionFold> fold = MakeDistributionFold(call, spec, limits);
         const auto pair_count = std::ssize(pairs.indexes);
         ASSERT_TRUE(fold->Begin(pair_count).ok());
-        ASSERT_TRUE(fold->Add(pairs.x.data(), pairs.y.data(), 0, pair_count).ok());
+        absl::StatusOr<bool> again = true;
+        for (; again.ok() && *again; again = fold->NextPass()) {
+          ASSERT_TRUE(fold->Add(pairs.x.data(), pairs.y.data(), 0, pair_count).ok());
+        }
         Bytes wanted(bytes);
         error = fold->Finish([&](std::int64_t rank) { return pairs.indexes[static_cast<std::size_t>(rank)]; },
                              wanted.data());
         if (!error.ok()) break;
         const Bytes got(reply.answers->data[i] + number * bytes, reply.answers->data[i] + (number + 1) * bytes);
         if (got == wanted || !errors[i].ok()) continue;
-        double a, b;
-        std::memcpy(&a, got.data(), sizeof a);
-        std::memcpy(&b, wanted.data(), sizeof b);
         FAIL() << each.name << ", " << RowOf(call.op).name << " with " << RowOf(other).name << ", data "
-               << kDataKinds[static_cast<int>(data)].name << ", output " << number << ": got " << a << ", not " << b;
+               << kDataKinds[static_cast<int>(data)].name << ", output " << number << ": got "
+               << ::testing::PrintToString(got) << ", not " << ::testing::PrintToString(wanted);
       }
       EXPECT_EQ(errors[i].code(), error.code()) << each.name << ", " << RowOf(call.op).name << ": " << errors[i];
     }
@@ -160,14 +168,21 @@ class EnginePairsTest : public EngineTest<KindAndDType> {
 std::vector<OpCall> PairCalls() {
   std::vector<OpCall> calls = {{Op::kCompare, {.rtol = 1e-3, .atol = 1e-6}}};
   for (const OpRow& row : kOps) {
-    if (row.other != OtherOperand::kNone && row.op != Op::kCompare) calls.emplace_back(row.op);
+    const bool own = row.op == Op::kCompare || IsWeightedQuantile(row.op);
+    if (row.other != OtherOperand::kNone && !own) calls.emplace_back(row.op);
   }
   return calls;
+}
+
+// Whose weights are 0 or more.
+std::vector<OpCall> WeightedQuantileCalls() {
+  return {Op::kWeightedMedian, {Op::kWeightedQuantile, {.quantiles = {0.9, 0, 0.25, 1, 0.25}}}};
 }
 
 TEST_P(EnginePairsTest, EachPartitionAndShape) {
   for (const PairCase& each : kPairCases) {
     Check(each, dtype(), DataKind::kUniform, NanPolicy::kPropagate, PairCalls());
+    Check(each, dtype(), DataKind::kUniform, NanPolicy::kPropagate, WeightedQuantileCalls(), /*magnitudes=*/true);
     if (HasFatalFailure()) return;
   }
 }
@@ -178,6 +193,10 @@ TEST_P(EnginePairsTest, EachKindOfData) {
     for (const NanPolicy policy : {NanPolicy::kPropagate, NanPolicy::kOmit}) {
       Check(kPairCases[4], dtype(), data.kind, policy, PairCalls());
       Check(kPairCases[9], dtype(), data.kind, policy, {Op::kDot, Op::kCorr});
+      for (const int at : {0, 4, 9, 13}) {
+        Check(kPairCases[at], dtype(), data.kind, policy, WeightedQuantileCalls(), /*magnitudes=*/true);
+        Check(kPairCases[at], dtype(), data.kind, policy, WeightedQuantileCalls());  // errors of ops
+      }
       if (HasFatalFailure()) return;
     }
   }
@@ -186,8 +205,10 @@ TEST_P(EnginePairsTest, EachKindOfData) {
 TEST_P(EnginePairsTest, OtherDTypes) {
   for (const DTypeRow& other : kDTypes) {
     if (other.is_float != RowOf(dtype()).is_float || other.dtype == dtype()) continue;
-    for (const int at : {4, 6, 11})
+    for (const int at : {4, 6, 11}) {
       Check(kPairCases[at], other.dtype, DataKind::kUniform, NanPolicy::kOmit, PairCalls());
+      Check(kPairCases[at], other.dtype, DataKind::kUniform, NanPolicy::kOmit, WeightedQuantileCalls(), true);
+    }
     if (HasFatalFailure()) return;
   }
 }

@@ -18,7 +18,7 @@ import harness
 OUTPUT, USAGE, CONNECTION, SERVER, DATA_ERROR, MISSED, UNSTABLE = 1, 2, 3, 4, 5, 7, 8
 INTERRUPTED = 130
 TWO_ARRAYS = {"dot", "weighted_sum", "weighted_mean", "weighted_var", "weighted_std", "cov", "corr", "slope", "intercept", "distance_l1",
-              "distance_l2", "distance_max", "cosine", "compare"}
+              "distance_l2", "distance_max", "cosine", "compare", "weighted_median", "weighted_quantile"}
 QUICK = ("--warmup", "0", "--count", "200", "--stability", "100%")
 
 

@@ -58,6 +58,10 @@ class PairsTest(harness.ServedTest):
         keys = self.save(np.arange(40) % 3, "k.npy")
         got = self.values(a, "--op", "weighted_mean", "--weights", w, "--keys", keys)["weighted_mean"]
         np.testing.assert_allclose(got, [np.average(x[k::3], axis=0, weights=rows[k::3]) for k in range(3)], rtol=1e-13)
+        got = self.values(a, "--op", "weighted_median,weighted_quantile(0.1,0.9)", "--weights", w, "--axis", "0")
+        wanted = np.quantile(x, [0.5, 0.1, 0.9], axis=0, weights=rows, method="inverted_cdf")
+        np.testing.assert_array_equal(got["weighted_median"], wanted[0])
+        np.testing.assert_array_equal(got["weighted_quantile(0.1,0.9)"], wanted[1:].T)
         where = self.save(x > 0, "where.npy")
         self.assertEqual(self.values(a, "--op", "dot", "--y", b, "--where", where)["dot"],
                          float(sum(Fraction(p) * Fraction(q) for p, q in zip(x[x > 0].tolist(), y[x > 0].tolist()))))
@@ -99,6 +103,9 @@ class PairsTest(harness.ServedTest):
         a, b = self.save(np.ones(3)), self.save(np.ones(4), "b.npy")
         self.check_failure(USAGE, ["--op dot: --y is required"], "reduce", a, "--op", "dot")
         self.check_failure(USAGE, ["--op weighted_mean: --weights is required"], "reduce", a, "--op", "weighted_mean")
+        self.check_failure(SERVER, ["weights: got 3 below 0 with op weighted_median; allowed: 0 or more"], "reduce", a, "--op", "weighted_median",
+                           "--weights", self.save(-np.ones(3), "minus.npy"))
+        self.check_failure(USAGE, ["allowed: weighted_quantile(Q,...)"], "reduce", a, "--op", "weighted_quantile(0.5;method=lower)", "--weights", a)
         self.check_failure(USAGE, ["--y", "requires an op like dot"], "reduce", a, "--op", "sum", "--y", a)
         self.check_failure(USAGE, ["--weights", "requires an op like weighted_sum"], "reduce", a, "--weights", a)
         self.check_failure(DATA, ["--y ", "nothing.npy"], "reduce", a, "--op", "dot", "--y", self.folder / "nothing.npy")

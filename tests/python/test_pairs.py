@@ -117,6 +117,77 @@ def test_as_numpy_has_them(whole):
     assert whole.dot(i, i, overflow="wrap") == 1
 
 
+def lower_quantile(x, weights, q):
+    """By fractions: the least element up to which the weights are q times their sum or more."""
+    pairs = sorted((value, Fraction(weight)) for value, weight in zip(x.ravel().tolist(), weights.ravel().tolist()) if weight != 0)
+    target, total = Fraction(q) * sum(weight for _, weight in pairs), Fraction(0)
+    for value, weight in pairs:
+        total += weight
+        if total >= target:
+            return value
+    return math.nan
+
+
+def test_weighted_quantiles_are_exact(whole):
+    random = np.random.default_rng(6)
+    q = [0.5, 0, 1, 0.1, 1 / 3, 5e-324, 0.9]
+    for number in range(24):
+        shape = tuple(random.integers(1, 40, random.integers(1, 3)))
+        x, weights = arrays(random, number, shape)
+        weights = np.abs(weights)
+        x.ravel()[:: 3] = x.ravel()[0]  # ties
+        weights.ravel()[1:][random.random(weights.size - 1) < 0.3] = 0
+        weights[0] = 1
+        got = whole.quantile(x, q, weights=weights)
+        same(got, [lower_quantile(x, weights, each) for each in q])
+        if x.dtype.kind == weights.dtype.kind:
+            assert got.dtype == x.dtype
+        assert whole.median(x, weights=weights) == got[0] == whole.weighted_median(x, weights)
+        columns = whole.weighted_quantile(x, q, weights, axis=0).reshape(len(q), -1)
+        for number, (column, beside) in enumerate(zip(x.reshape(shape[0], -1).T, weights.reshape(shape[0], -1).T)):
+            same(columns[:, number], [lower_quantile(column, beside, each) for each in q])
+    assert whole.quantile([1.0, 2, 3], 0.5, weights=[1e308, 5e-324, 1e308]) == 2.0
+    assert math.isnan(whole.median([1.0, 2], weights=[0, 0])) and math.isnan(whole.median([1.0, np.nan], weights=[1, 0]))
+    assert whole.median([1.0, np.nan, 3], weights=[1, 9, 2], nan="omit") == 3
+
+
+def test_weighted_quantiles_as_numpy_has_them(whole):
+    random = np.random.default_rng(7)
+    x, weights = random.normal(size=(30, 8)), random.integers(0, 5, (30, 8)).astype(float)
+    weights[0] = 1
+    q = [0, 0.25, 0.7, 1]
+    for axis, beside in ((None, weights), (0, weights), (1, weights + 1)):
+        wanted = np.quantile(x, q, axis=axis, weights=beside, method="inverted_cdf")
+        got = whole.quantile(x, q, axis=axis, weights=beside, method="inverted_cdf")
+        np.testing.assert_array_equal(got[1:], wanted[1:])  # not all versions of NumPy leave weights of 0 out
+    np.testing.assert_array_equal(got, wanted)
+    rows = random.random(30)
+    np.testing.assert_array_equal(whole.median(x, axis=0, weights=rows), np.quantile(x, 0.5, axis=0, weights=rows, method="inverted_cdf"))
+    by_key = whole.median(x, weights=weights, keys=np.arange(30) % 4)
+    for key in range(4):
+        same(by_key[key], whole.median(x[key::4], weights=weights[key::4], axis=0))
+    where = x > 0
+    assert whole.median(x, weights=weights, where=where) == whole.median(x[where], weights=weights[where])
+    frame = pd.DataFrame({"a": [3, 1, 2], "b": [5, 5, 4]})
+    assert whole.median(frame["a"], weights=frame["b"]) == 2
+    assert whole.reduce(x, "weighted_median,weighted_quantile(0.5),mean", weights=weights).weighted_median == whole.median(x, weights=weights)
+
+
+def test_weighted_quantiles_that_are_refused(whole):
+    with pytest.raises(ValueError, match="^weights: got 1 below 0 with op weighted_median; allowed: 0 or more"):
+        whole.median([1.0, 2], weights=[1, -1])
+    with pytest.raises(ValueError, match="^method: got 'linear' with weights; allowed: 'inverted_cdf'"):
+        whole.quantile([1.0, 2], 0.5, weights=[1, 1], method="linear")
+    with pytest.raises(ValueError, match="method"):
+        whole.quantile([1.0, 2], 0.5, method="inverted_cdf")
+    with pytest.raises(ValueError, match="got 1.5; allowed: 0 to 1"):
+        whole.quantile([1.0, 2], 1.5, weights=[1, 1])
+    with pytest.raises(ValueError, match="got no element with a weight above 0; allowed: at least 1"):
+        whole.median([1, 2], weights=[0, 0])
+    with pytest.raises(NotImplementedError, match="^(return_)?state: got true with op weighted_median"):
+        whole.reduce([1.0, 2], "weighted_median", weights=[1, 1], state=True)
+
+
 def test_weights_of_the_reduced_dimensions_alone(whole):
     random = np.random.default_rng(3)
     x = random.normal(size=(3, 3, 4))
@@ -276,8 +347,8 @@ def test_arguments(whole):
     x = np.ones(3)
     with pytest.raises(ValueError, match="^y: got it with sum; allowed: with one of dot, cov"):
         whole.sum(x, y=x)
-    with pytest.raises(ValueError, match="^weights: got it with median; allowed: with one of weighted_sum"):
-        whole.median(x, weights=x)
+    with pytest.raises(ValueError, match="^weights: got it with max; allowed: with one of weighted_sum"):
+        whole.max(x, weights=x)
     with pytest.raises(ValueError, match="^weights: got it with mean;"):
         whole.reduce(x, "mean", weights=x)
     with pytest.raises(ValueError, match="^y: got none with op dot"):

@@ -128,6 +128,52 @@ TEST_F(PairsTest, Compare) {
   EXPECT_EQ(client::OtherOperandName("sum"), "");
 }
 
+TEST_F(PairsTest, WeightedQuantiles) {
+  const std::vector<double> w = {1, 0, 2, 1, 3, 1};  // of 1 to 6
+  const std::vector<std::string> ops = {"weighted_median", client::ops::WeightedQuantile({1, 0, 0.375, 0.5}), "sum"};
+  const auto whole = Ask(ops, {.weights = ArrayView::Of(w), .whole = true});
+  EXPECT_THAT(NumbersOf(whole, 0), ElementsAre(4));
+  EXPECT_THAT(NumbersOf(whole, 1), ElementsAre(6, 1, 3, 4));
+  EXPECT_THAT(NumbersOf(whole, 2), ElementsAre(21));
+  const ArrayView x = ArrayView::Of(kX, {{2, 3}});
+  const std::vector<double> row = {1, 1, 5}, column = {1, 3};
+  EXPECT_THAT(NumbersOf(Ask({"weighted_median"}, {.axis = {1}, .weights = ArrayView::Of(row)}, x)), ElementsAre(3, 6));
+  EXPECT_THAT(
+      NumbersOf(Ask({"weighted_quantile(0.25,0.26)"}, {.axis = {0}, .weights = ArrayView::Of(column, {{2, 1}})}, x)),
+      ElementsAre(1, 4, 2, 5, 3, 6));
+  const std::vector<std::int32_t> keys = {2, 1, 2, 1, 2, 1};
+  EXPECT_THAT(NumbersOf(Ask({"weighted_median"}, {.keys = {{ArrayView::Of(keys)}}, .weights = ArrayView::Of(w)})),
+              ElementsAre(4, 5));
+  const std::vector<float> floats = {1, 2, 3, 4, 5, 6};
+  const auto narrow = Ask({"weighted_median"}, {.weights = ArrayView::Of(w), .whole = true}, ArrayView::Of(floats));
+  ASSERT_TRUE(narrow.ok()) << narrow.status();
+  EXPECT_EQ(narrow->results[0].array.dtype, "f32");
+  EXPECT_EQ(narrow->results[0].array.As<float>()[0], 4);
+
+  const auto refuses = [&](const std::string& op, const std::vector<double>& weights, client::ReduceOptions options) {
+    return client_->ReduceArray(ArrayView::Of(kX), {op}, {.weights = ArrayView::Of(weights), .whole = true}, options)
+        .status();
+  };
+  const std::vector<double> wrong = {1, 1, -1, 1, -2, 1};
+  EXPECT_EQ(refuses("weighted_median", wrong, {}).message(),
+            "weights: got 2 below 0 with op weighted_median; allowed: 0 or more");
+  EXPECT_EQ(refuses("weighted_quantile(2)", w, {}).message(), "calls[0].quantile.q[0]: got 2; allowed: 0 to 1");
+  const absl::Status state = refuses("weighted_median", w, {.return_state = true});
+  EXPECT_EQ(state.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(state.message()), HasSubstr("return_state: got true with op weighted_median"));
+  v1::MergeRequest merge;
+  v1::ArraysState& hostile = *merge.add_arrays();
+  hostile.set_version(1);
+  v1::State& question = *hostile.mutable_question();
+  question.set_version(1);
+  question.set_dtype(v1::DTYPE_F64);
+  question.add_calls()->set_op(v1::OP_WEIGHTED_MEDIAN);
+  question.mutable_calls(0)->set_other(v1::DTYPE_F64);
+  v1::MergeResponse response;
+  EXPECT_THAT(server_.client().Merge(merge, &response).error_message(),
+              HasSubstr("calls: got weighted_median; allowed: ops that have states"));
+}
+
 TEST(ComparisonFigures, HaveTheNamesOfTheKernels) {
   ASSERT_EQ(std::size(client::ops::kComparisonFigures), std::size(kComparisonFiguresNames));
   for (std::size_t i = 0; i < std::size(kComparisonFiguresNames); ++i) {

@@ -36,7 +36,7 @@ _OF_ANSWERS = {"state": False, "results": True, "keep": False, "ttl": 0, "owner"
 # Options that say where a block is reduced.
 _PLACES = ("engine", "device", "pipeline", "block_size", "via", "timeout")
 # Ops whose answer for one output has a dimension of its own.
-_ARRAYS = frozenset({"quantile", "histogram", "topk", "bottomk", "argtopk", "argbottomk", "compare", "fingerprint"})
+_ARRAYS = frozenset({"quantile", "weighted_quantile", "histogram", "topk", "bottomk", "argtopk", "argbottomk", "compare", "fingerprint"})
 _QUANTILES = frozenset({"median", "quantile"})
 _OTHERS = ("y", "weights")
 

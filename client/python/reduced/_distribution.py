@@ -46,20 +46,25 @@ def op_text(op: str, numbers: Sequence[Any], **named: str | None) -> str:
     return f"{op}({';'.join(arguments)})" if arguments else op
 
 
-def _method(method: str) -> str | None:
-    return None if method == "linear" else method
+def _quantiles(op: str, numbers: Sequence[float], options: Options, method: str | None) -> str:
+    """The text of `median` or `quantile`, or with weights of the weighted one."""
+    if options.get("weights") is None:
+        return op_text(op, numbers, method=None if method == "linear" else method)
+    if method not in (None, "inverted_cdf"):
+        raise ValueError(f"method: got {method!r} with weights; allowed: 'inverted_cdf', or none")
+    return op_text(f"weighted_{op}", numbers)
 
 
-def median(array: Any, options: Options, method: str) -> Plan:
-    name = op_text("median", (), method=_method(method))
+def median(array: Any, options: Options, method: str | None) -> Plan:
+    name = _quantiles("median", (), options, method)
     return (yield array, (name,), options)[name]
 
 
-def quantile(array: Any, options: Options, q: npt.ArrayLike, method: str) -> Plan:
+def quantile(array: Any, options: Options, q: npt.ArrayLike, method: str | None) -> Plan:
     wanted = np.asarray(q, np.float64)
     if wanted.size == 0:
         raise ValueError("q: got none; allowed: 1 to 1024 numbers from 0 to 1")
-    name = op_text("quantile", wanted.ravel().tolist(), method=_method(method))
+    name = _quantiles("quantile", wanted.ravel().tolist(), options, method)
     answers = (yield array, (name,), options)[name]
     if not isinstance(answers, np.ndarray):  # kept on the server
         return answers

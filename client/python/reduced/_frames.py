@@ -48,7 +48,7 @@ def _by_columns(names: Sequence[str], options: Options) -> bool:
 
 def _trailing(op: str, size: int) -> list[Any]:
     """The labels of the last dimension of answers that are arrays."""
-    if _name(op) == "quantile":
+    if _name(op) in ("quantile", "weighted_quantile"):
         numbers = op.partition("(")[2].partition(")")[0].partition(";")[0].split(",")
         if len(numbers) == size:
             return [float(number) for number in numbers]

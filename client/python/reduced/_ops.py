@@ -143,27 +143,30 @@ class Ops(Generic[N, F, I, B, A, H, T, C, S]):
     bit_xor: Reduction[N, A] = _reduction("bit_xor", "Bitwise exclusive or of integers; 0 if empty.")
 
     @overload
-    def median(self, array: Plain, axis: Axis = None, *, method: Interpolation = "linear", **options: Unpack[AxisOptions]) -> N | A: ...
+    def median(self, array: Plain, axis: Axis = None, *, method: Interpolation | None = None, **options: Unpack[AxisOptions]) -> N | A: ...
     @overload
-    def median(self, array: Any, axis: Axis = None, *, method: Interpolation = "linear", **options: Unpack[AxisOptions]) -> Any: ...
-    def median(self, array: Any, axis: Axis = None, *, method: Interpolation = "linear", **options: Unpack[AxisOptions]) -> Any:
-        """The median, exactly; float64 unless `method` is "lower", "higher" or "nearest". See `quantile`."""
+    def median(self, array: Any, axis: Axis = None, *, method: Interpolation | None = None, **options: Unpack[AxisOptions]) -> Any: ...
+    def median(self, array: Any, axis: Axis = None, *, method: Interpolation | None = None, **options: Unpack[AxisOptions]) -> Any:
+        """The median, exactly; float64 unless `method` is "lower", "higher" or "nearest", or there are `weights`. See `quantile`."""
         return self._planned(functools.partial(_distribution.median, method=method), array, along(axis, options))
 
     @overload
-    def quantile(self, array: Plain, q: npt.ArrayLike, axis: Axis = None, *, method: Interpolation = "linear", **options: Unpack[AxisOptions]) -> N | A: ...
+    def quantile(self, array: Plain, q: npt.ArrayLike, axis: Axis = None, *, method: Interpolation | None = None, **options: Unpack[AxisOptions]) -> N | A: ...
     @overload
-    def quantile(self, array: Any, q: npt.ArrayLike, axis: Axis = None, *, method: Interpolation = "linear", **options: Unpack[AxisOptions]) -> Any: ...
-    def quantile(self, array: Any, q: npt.ArrayLike, axis: Axis = None, *, method: Interpolation = "linear", **options: Unpack[AxisOptions]) -> Any:
+    def quantile(self, array: Any, q: npt.ArrayLike, axis: Axis = None, *, method: Interpolation | None = None, **options: Unpack[AxisOptions]) -> Any: ...
+    def quantile(self, array: Any, q: npt.ArrayLike, axis: Axis = None, *, method: Interpolation | None = None, **options: Unpack[AxisOptions]) -> Any:
         """Quantiles, exactly, as `numpy.quantile`: with the dimensions of `q` first, of a number without.
 
-        `method`: "linear" and "midpoint" are float64, "lower", "higher" and "nearest" elements of the array. Up to 1024 at once, in a few reads.
-        With `keep` they are a `ResidentArray`, whose last dimension is that of the quantiles.
+        `method`: "linear" (by default) and "midpoint" are float64, "lower", "higher" and "nearest" elements of the array. With `weights`
+        "inverted_cdf", an element: the least one up to which the weights add up to q times their sum, without rounding. ValueError: a weight
+        is below 0. Up to 1024 at once, in a few reads. With `keep` they are a `ResidentArray`, whose last dimension is that of the quantiles.
 
         >>> import numpy as np, reduced
         >>> c = reduced.connect("local:")
         >>> print(c.quantile(np.arange(1, 101), [0.25, 0.5, 0.75]), c.median([-1, 0, 0, 0, 1, 1]))
         [25.75 50.5  75.25] 0.0
+        >>> print(c.quantile([1, 2, 3], [0.5, 0.75], weights=[3, 1, 1]), c.median([1.5, 9.0], weights=[1, 1]))
+        [1 2] 1.5
         """
         return self._planned(functools.partial(_distribution.quantile, q=q, method=method), array, along(axis, options))
 
@@ -266,6 +269,17 @@ class Ops(Generic[N, F, I, B, A, H, T, C, S]):
     weighted_mean: Weighted[F, A] = _weighted("weighted_mean", "`mean` with weights.")
     weighted_var: Weighted[F, A] = _weighted("weighted_var", "`var` with weights.")
     weighted_std: Weighted[F, A] = _weighted("weighted_std", "`std` with weights.")
+    weighted_median: Weighted[N, A] = _weighted("weighted_median", "`median` with weights.")
+
+    @overload
+    def weighted_quantile(self, array: Plain, q: npt.ArrayLike, weights: Any, **options: Unpack[OneOptions]) -> N | A: ...
+    @overload
+    def weighted_quantile(self, array: Any, q: npt.ArrayLike, weights: Any, **options: Unpack[OneOptions]) -> Any: ...
+    def weighted_quantile(self, array: Any, q: npt.ArrayLike, weights: Any, **options: Unpack[OneOptions]) -> Any:
+        """`quantile` with weights."""
+        both: Any = {**options, "weights": weights}
+        return self.quantile(array, q, **both)
+
     dot: Pair[N, A] = _pair("dot", """Sum of the products of two arrays, rounded once; with `axis` as `numpy.vecdot`.
 
     >>> import reduced

@@ -25,7 +25,7 @@ Via: TypeAlias = Literal["auto", "inline", "stream", "region"]
 Outside: TypeAlias = Literal["error", "drop"]
 Empty: TypeAlias = Literal["error", "fill"]
 Missing: TypeAlias = Literal["drop", "group"]
-Interpolation: TypeAlias = Literal["linear", "lower", "higher", "midpoint", "nearest"]
+Interpolation: TypeAlias = Literal["linear", "lower", "higher", "midpoint", "nearest", "inverted_cdf"]
 
 
 class WholeOptions(TypedDict, total=False):
@@ -138,8 +138,8 @@ class Options(OneOptions, total=False):
     they can exactly. A pair of which one is missing is left out, and with nan="omit" one that has a NaN.
 
     y: array = None. Of dot, cov, corr and the like; the array and it broadcast as in NumPy.
-    weights: array = None. Of weighted_mean and its like, and of the methods sum, mean, var and std. Those of the reduced dimensions
-        alone will do, as in `numpy.average`.
+    weights: array = None. Of weighted_mean and its like, and of the methods sum, mean, var, std, median and quantile. Those of the
+        reduced dimensions alone will do, as in `numpy.average`.
     """
 
     y: Any

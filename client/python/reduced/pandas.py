@@ -74,7 +74,7 @@ class DataFrameAccessor:
 
     def _one(self, op: str, *arguments: Any, numeric_only: bool = False, **options: Any) -> Any:
         given = _defaults(options)
-        if op not in ("topk", "bottomk", "argtopk", "argbottomk", "quantile", "histogram") and arguments:
+        if op not in ("topk", "bottomk", "argtopk", "argbottomk", "quantile", "weighted_quantile", "histogram") and arguments:
             given["axis"], arguments = arguments[0], arguments[1:]
         if op not in ("cov_matrix", "corr_matrix"):  # whose answers are those of all rows
             given.setdefault("axis", 0)

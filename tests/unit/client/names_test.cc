@@ -29,13 +29,14 @@ TEST(Names, AreThoseOfTheProtoInLowerCase) {
   EXPECT_THAT(OverflowPolicyNames(), ElementsAre("error", "wrap", "saturate"));
   EXPECT_THAT(DTypeNames(),
               ElementsAre("bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f16", "bf16", "f32", "f64"));
-  EXPECT_THAT(OpNames(), ElementsAre("sum", "prod", "min", "max", "mean", "var", "std", "sum_squares", "l1", "l2",
-                                     "argmin", "argmax", "any", "all", "count_nonzero", "nan_count", "bit_and",
-                                     "bit_or", "bit_xor", "count", "range", "median", "quantile", "histogram", "topk",
-                                     "bottomk", "argtopk", "argbottomk", "distinct", "distinct_exact", "mode", "skew",
-                                     "kurtosis", "dot", "weighted_sum", "weighted_mean", "weighted_var", "weighted_std",
-                                     "cov", "corr", "slope", "intercept", "distance_l1", "distance_l2", "distance_max",
-                                     "cosine", "compare", "cov_matrix", "corr_matrix", "fingerprint"));
+  EXPECT_THAT(OpNames(),
+              ElementsAre("sum", "prod", "min", "max", "mean", "var", "std", "sum_squares", "l1", "l2", "argmin",
+                          "argmax", "any", "all", "count_nonzero", "nan_count", "bit_and", "bit_or", "bit_xor", "count",
+                          "range", "median", "quantile", "histogram", "topk", "bottomk", "argtopk", "argbottomk",
+                          "distinct", "distinct_exact", "mode", "skew", "kurtosis", "dot", "weighted_sum",
+                          "weighted_mean", "weighted_var", "weighted_std", "cov", "corr", "slope", "intercept",
+                          "distance_l1", "distance_l2", "distance_max", "cosine", "compare", "cov_matrix",
+                          "corr_matrix", "fingerprint", "weighted_median", "weighted_quantile"));
 }
 
 TEST(DTypeBytes, IsTheWidthOfEachDType) {

@@ -33,7 +33,7 @@ const FoldLimits& LimitsOfPairs() {
 ReduceSpec SpecOfPairs(DType dtype, NanPolicy nan_policy) {
   ReduceSpec spec{.dtype = dtype, .nan_policy = nan_policy, .overflow_policy = OverflowPolicy::kSaturate};
   for (const OpRow& row : kOps) {
-    if (row.other != OtherOperand::kNone) spec.ops.push_back(OpCall(row.op).With(dtype));
+    if (row.other != OtherOperand::kNone && !IsWeightedQuantile(row.op)) spec.ops.push_back(OpCall(row.op).With(dtype));
     if (row.op == Op::kSkew || row.op == Op::kKurtosis) spec.ops.emplace_back(row.op);
     if (IsMatrix(row.op)) spec.ops.emplace_back(row.op, OpParameters{.columns = 1});
   }

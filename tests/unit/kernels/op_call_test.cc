@@ -38,6 +38,8 @@ TEST(OpCall, AnswersHaveTheShapeThatParametersSay) {
   EXPECT_THAT(AnswerShape(Op::kSum), IsEmpty());
   EXPECT_THAT(AnswerShape(Op::kMedian), IsEmpty());
   EXPECT_THAT(AnswerShape({Op::kQuantile, {.quantiles = {0.5}}}), ElementsAre(1));
+  EXPECT_THAT(AnswerShape(Op::kWeightedMedian), IsEmpty());
+  EXPECT_THAT(AnswerShape({Op::kWeightedQuantile, {.quantiles = {0.5, 1}}}), ElementsAre(2));
   EXPECT_THAT(AnswerShape({Op::kHistogram, {.edges = {0, 1, 2, 3}}}), ElementsAre(3));
   EXPECT_THAT(AnswerShape({Op::kArgTopK, {.k = 7}}), ElementsAre(7));
   EXPECT_EQ(AnswerElements(Op::kMode), 1);
@@ -49,6 +51,8 @@ TEST(OpCall, QuantilesThatAreElementsHaveTheirDType) {
   EXPECT_EQ(ResultDType(OpCall(Op::kMedian, {.method = QuantileMethod::kLower}), DType::kI8), DType::kI8);
   EXPECT_EQ(ResultDType(OpCall(Op::kQuantile, {.method = QuantileMethod::kMidpoint}), DType::kF16), DType::kF64);
   EXPECT_EQ(ResultDType(OpCall(Op::kQuantile, {.method = QuantileMethod::kNearest}), DType::kF16), DType::kF16);
+  EXPECT_EQ(ResultDType(OpCall(Op::kWeightedMedian).With(DType::kF64), DType::kF16), DType::kF16);
+  EXPECT_EQ(ResultDType(OpCall(Op::kWeightedQuantile).With(DType::kU8), DType::kI32), DType::kI32);
   EXPECT_EQ(ResultDType(OpCall(Op::kBottomK, {.k = 1}), DType::kBool), DType::kBool);
   EXPECT_EQ(ResultDType(OpCall(Op::kArgBottomK, {.k = 1}), DType::kBool), DType::kU64);
   EXPECT_EQ(ResultDType(OpCall(Op::kSum), DType::kI8), DType::kI64);
@@ -59,6 +63,8 @@ TEST(OpCall, NeedsAsManyElementsAsItAnswers) {
   EXPECT_EQ(LeastElements(Op::kMax, DType::kI32), 1);
   EXPECT_EQ(LeastElements({Op::kTopK, {.k = 9}}, DType::kI32), 9);
   EXPECT_EQ(LeastElements(Op::kMedian, DType::kI32), 0);
+  EXPECT_EQ(LeastElements(Op::kWeightedMedian, DType::kI32), 1);
+  EXPECT_EQ(LeastElements(Op::kWeightedMedian, DType::kF32), 0);
   EXPECT_EQ(LeastElements({Op::kMedian, {.method = QuantileMethod::kLower}}, DType::kI32), 1);
   EXPECT_EQ(LeastElements({Op::kMedian, {.method = QuantileMethod::kLower}}, DType::kF32), 0);
 }
@@ -77,6 +83,9 @@ TEST(OpCall, WrongParametersAreNamed) {
        "got 1025 quantiles; allowed: 1 to 1024"},
       {{Op::kQuantile, {.quantiles = {0.5, 1.5}}}, DType::kF32, "quantile.q[1]: got 1.5; allowed: 0 to 1"},
       {{Op::kQuantile, {.quantiles = {kNan}}}, DType::kF32, "quantile.q[0]: got nan; allowed: 0 to 1"},
+      {Op::kWeightedQuantile, DType::kF32, "weighted_quantile.q: got 0 quantiles; allowed: 1 to 1024"},
+      {OpCall(Op::kWeightedMedian).With(DType::kI8), DType::kF32,
+       "weights: got dtype i8 with an array of f32; allowed: floats"},
       {Op::kHistogram, DType::kF32, "histogram.edges.edge: got 0 edges; allowed: 2 to 65537"},
       {{Op::kHistogram, {.edges = {0, kInfinity}}},
        DType::kF32,
