@@ -35,7 +35,8 @@ double ShortestOf(double value, std::string_view dtype) {
   const std::optional<DType> type = DTypeFromName(dtype);
   if (!type.has_value()) return value;
   return VisitDType(*type, [value]<class T>(std::type_identity<T>) {
-    if constexpr (kIsFloat<T> && sizeof(T) < sizeof(double)) return Shortest<T>(value);
+    // Of 8 bits all digits are shown: the shortest decimals are far from the values, such as 450 from 448.
+    if constexpr (kIsFloat<T> && sizeof(T) < sizeof(double) && !kIsF8<T>) return Shortest<T>(value);
     return value;
   });
 }

@@ -48,8 +48,8 @@ struct ArrayView {
   std::optional<std::int64_t> count{};
 
   // An array of float, double, bool or integers of up to 64 bits: of a vector, a span, an array, or another range that
-  // lies in one piece of memory, which must outlive the view. `shape`: absent: one dimension. f16 and bf16 have no C++
-  // type: for them, set the members directly.
+  // lies in one piece of memory, which must outlive the view. `shape`: absent: one dimension. f16, bf16 and f8 have no
+  // C++ type: for them, set the members directly.
   template <class Range>
   requires(!std::is_pointer_v<std::remove_cvref_t<Range>>) static ArrayView
       Of(Range&& elements, std::optional<std::vector<std::int64_t>> shape = std::nullopt) {
@@ -116,7 +116,7 @@ class RemoteArray {
 
 struct Value {
   std::string dtype{};  // of the result
-  // double for f16, bf16, f32 and f64; int64 for i8 to i64; uint64 for u8 to u64; bool for bool.
+  // double for all floats; int64 for i8 to i64; uint64 for u8 to u64; bool for bool.
   std::variant<double, std::int64_t, std::uint64_t, bool> value{};
 
   // The nearest double; true is 1.

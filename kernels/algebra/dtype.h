@@ -34,8 +34,21 @@ struct BFloat16 {
   std::uint16_t bits;
 };
 
-// X(enumerator, number, name, C++ type)
-#define REDUCED_DTYPES(X)          \
+// Floats of 8 bits, as bits: two of the OCP 8-bit Floating Point Specification (OFP8), of which E4M3 has no infinities,
+// and one NaN of either sign; and the scales of the OCP Microscaling Formats (MX), 2^(bits - 127), of which the last is
+// NaN, and none is zero or negative.
+struct F8E4M3 {
+  std::uint8_t bits;
+};
+struct F8E5M2 {
+  std::uint8_t bits;
+};
+struct F8E8M0 {
+  std::uint8_t bits;
+};
+
+// X(enumerator, number, name, C++ type): those that have kernels on GPUs. The host answers the others.
+#define REDUCED_DEVICE_DTYPES(X)   \
   X(kBool, 1, "bool", Bool)        \
   X(kI8, 2, "i8", std::int8_t)     \
   X(kI16, 3, "i16", std::int16_t)  \
@@ -49,6 +62,11 @@ struct BFloat16 {
   X(kBF16, 11, "bf16", BFloat16)   \
   X(kF32, 12, "f32", float)        \
   X(kF64, 13, "f64", double)
+#define REDUCED_DTYPES(X)             \
+  REDUCED_DEVICE_DTYPES(X)            \
+  X(kF8E4M3, 14, "f8_e4m3fn", F8E4M3) \
+  X(kF8E5M2, 15, "f8_e5m2", F8E5M2)   \
+  X(kF8E8M0, 16, "f8_e8m0fnu", F8E8M0)
 
 enum class DType : std::uint8_t {
 #define REDUCED_X(enumerator, number, name, type) enumerator = number,
@@ -65,7 +83,11 @@ struct DTypeRow {
 };
 
 template <class T>
-inline constexpr bool kIsFloat = std::is_floating_point_v<T> || std::is_same_v<T, Half> || std::is_same_v<T, BFloat16>;
+inline constexpr bool kIsF8 = std::is_same_v<T, F8E4M3> || std::is_same_v<T, F8E5M2> || std::is_same_v<T, F8E8M0>;
+
+template <class T>
+inline constexpr bool kIsFloat =
+    std::is_floating_point_v<T> || std::is_same_v<T, Half> || std::is_same_v<T, BFloat16> || kIsF8<T>;
 
 template <class T>
 inline constexpr bool kIsSigned = kIsFloat<T> || std::is_signed_v<T>;
@@ -109,17 +131,27 @@ REDUCED_DTYPES(REDUCED_X)
 template <class T>
 inline constexpr DType kDTypeOf = DTypeOfImpl<T>::kValue;
 
-// Calls visit(std::type_identity<T>{}) for the C++ type of `dtype` and returns what it returns.
+// Whether engines of GPUs have kernels for the dtype.
+constexpr bool HasKernels(DType dtype) { return dtype <= DType::kF64; }
+
+// Calls visit(std::type_identity<T>{}) for the C++ type of `dtype` and returns what it returns. In .cu files `dtype` is
+// one that has kernels, so that none are compiled for others.
+#ifdef __CUDACC__
+#define REDUCED_VISITED_DTYPES REDUCED_DEVICE_DTYPES
+#else
+#define REDUCED_VISITED_DTYPES REDUCED_DTYPES
+#endif
 template <class Visitor>
 constexpr decltype(auto) VisitDType(DType dtype, Visitor&& visit) {
   switch (dtype) {
 #define REDUCED_X(enumerator, number, name, type) \
   case DType::enumerator:                         \
     return visit(std::type_identity<type>{});
-    REDUCED_DTYPES(REDUCED_X)
+    REDUCED_VISITED_DTYPES(REDUCED_X)
 #undef REDUCED_X
+    default:
+      __builtin_unreachable();
   }
-  __builtin_unreachable();
 }
 
 // The value of a float element as a double: exact.
@@ -147,11 +179,25 @@ REDUCED_HD double ToDouble(Half x) {
   return std::bit_cast<double>(sign | (wide << 52) | (fraction << 42));
 #endif
 }
+REDUCED_HD double ToDouble(F8E5M2 x) { return ToDouble(Half{static_cast<std::uint16_t>(x.bits << 8)}); }
+REDUCED_HD double ToDouble(F8E4M3 x) {
+  const int magnitude = x.bits & 0x7f;
+  if (magnitude == 0x7f) return ToDouble(Half{0x7e00});
+  // A Half has 8 more in its exponents' bias, and as many more bits of fraction as it has fewer of exponent.
+  return ToDouble(Half{static_cast<std::uint16_t>((x.bits & 0x80) << 8 | magnitude << 7)}) * 0x1p8;
+}
+REDUCED_HD double ToDouble(F8E8M0 x) {
+  if (x.bits == 0xff) return ToDouble(Half{0x7e00});
+  return x.bits == 0 ? 0x1p-127 : ToDouble(BFloat16{static_cast<std::uint16_t>(x.bits << 7)});
+}
 
 REDUCED_HD bool IsNan(float x) { return x != x; }
 REDUCED_HD bool IsNan(double x) { return x != x; }
 REDUCED_HD bool IsNan(Half x) { return (x.bits & 0x7fffu) > 0x7c00u; }
 REDUCED_HD bool IsNan(BFloat16 x) { return (x.bits & 0x7fffu) > 0x7f80u; }
+REDUCED_HD bool IsNan(F8E4M3 x) { return (x.bits & 0x7fu) == 0x7fu; }
+REDUCED_HD bool IsNan(F8E5M2 x) { return (x.bits & 0x7fu) > 0x7cu; }
+REDUCED_HD bool IsNan(F8E8M0 x) { return x.bits == 0xffu; }
 template <class T>
 requires(!kIsFloat<T>) REDUCED_HD bool IsNan(T) { return false; }
 
@@ -160,6 +206,9 @@ REDUCED_HD bool IsFinite(float x) { return x - x == 0; }
 REDUCED_HD bool IsFinite(double x) { return x - x == 0; }
 REDUCED_HD bool IsFinite(Half x) { return (x.bits & 0x7fffu) < 0x7c00u; }
 REDUCED_HD bool IsFinite(BFloat16 x) { return (x.bits & 0x7fffu) < 0x7f80u; }
+REDUCED_HD bool IsFinite(F8E4M3 x) { return !IsNan(x); }
+REDUCED_HD bool IsFinite(F8E5M2 x) { return (x.bits & 0x7fu) < 0x7cu; }
+REDUCED_HD bool IsFinite(F8E8M0 x) { return !IsNan(x); }
 template <class T>
 requires(!kIsFloat<T>) REDUCED_HD bool IsFinite(T) { return true; }
 
@@ -167,6 +216,9 @@ requires(!kIsFloat<T>) REDUCED_HD bool IsFinite(T) { return true; }
 REDUCED_HD bool IsNonzero(Bool x) { return x.byte != 0; }
 REDUCED_HD bool IsNonzero(Half x) { return (x.bits & 0x7fffu) != 0; }
 REDUCED_HD bool IsNonzero(BFloat16 x) { return (x.bits & 0x7fffu) != 0; }
+REDUCED_HD bool IsNonzero(F8E4M3 x) { return (x.bits & 0x7fu) != 0; }
+REDUCED_HD bool IsNonzero(F8E5M2 x) { return (x.bits & 0x7fu) != 0; }
+REDUCED_HD bool IsNonzero(F8E8M0) { return true; }
 template <class T>
 requires std::is_arithmetic_v<T> REDUCED_HD bool IsNonzero(T x) { return x != 0; }
 

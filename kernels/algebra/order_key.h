@@ -42,6 +42,21 @@ struct OrderKey<BFloat16> {
   REDUCED_HD static Type Of(BFloat16 x) { return OrderKey<Half>::Of(Half{x.bits}); }
 };
 template <>
+struct OrderKey<F8E4M3> {
+  using Type = std::int8_t;
+  REDUCED_HD static Type Of(F8E4M3 x) { return FoldedKey(static_cast<Type>(x.bits), std::numeric_limits<Type>::max()); }
+};
+template <>
+struct OrderKey<F8E5M2> {
+  using Type = std::int8_t;
+  REDUCED_HD static Type Of(F8E5M2 x) { return OrderKey<F8E4M3>::Of(F8E4M3{x.bits}); }
+};
+template <>
+struct OrderKey<F8E8M0> {  // has no sign
+  using Type = std::uint8_t;
+  REDUCED_HD static Type Of(F8E8M0 x) { return x.bits; }
+};
+template <>
 struct OrderKey<float> {
   using Type = std::int32_t;
   REDUCED_HD static Type Of(float x) {
@@ -69,14 +84,14 @@ struct OrderKey<double> {
 // The bits of the element that has the key.
 template <class T>
 REDUCED_HD auto BitsOfKey(typename OrderKey<T>::Type key) {
-  if constexpr (kIsFloat<T>) {
+  if constexpr (kIsFloat<T> && std::is_signed_v<decltype(key)>) {
     return FoldedKey(key, std::numeric_limits<typename OrderKey<T>::Type>::max());
   } else {
     return key;
   }
 }
 
-// The key of +infinity, which is its bits.
+// The key of +infinity, which is its bits; of a type without infinities that of the largest number.
 template <class T>
 inline constexpr auto kInfinityKey = static_cast<typename OrderKey<T>::Type>(FloatFormat<T>::kInfinity);
 

@@ -333,7 +333,7 @@ constexpr ExactTileFolds ExactFoldsFor() {
 
 const ExactTileFolds* ExactFolds(DType dtype) {
   return VisitDType(dtype, []<class T>(std::type_identity<T>) -> const ExactTileFolds* {
-    if constexpr (kIsFloat<T>) {
+    if constexpr (kIsFloat<T> && !kIsF8<T>) {
       static constexpr ExactTileFolds kFolds = ExactFoldsFor<T>();
       return &kFolds;
     }
@@ -355,10 +355,11 @@ const ExactTileFolds& ExactTileFoldsOf(DType dtype) { return *HWY_DYNAMIC_DISPAT
 ExactFolder::ExactFolder(DType dtype, AccumulatorSet accumulators)
     : accumulators_(accumulators),
       element_bytes_(RowOf(dtype).bytes),
+      widen_(WidenElementsOf(dtype)),
       tile_elements_(std::min(kExactTileElements, kExactTileBytes / element_bytes_)),
-      fold_if_near_(ExactTileFoldsOf(dtype).if_near[accumulators]),
-      set_specials_aside_(ExactTileFoldsOf(dtype).set_specials_aside) {
-  const ExactTileFolds& folds = ExactTileFoldsOf(dtype);
+      fold_if_near_(ExactTileFoldsOf(WideDType(dtype)).if_near[accumulators]),
+      set_specials_aside_(ExactTileFoldsOf(WideDType(dtype)).set_specials_aside) {
+  const ExactTileFolds& folds = ExactTileFoldsOf(WideDType(dtype));
   for (std::size_t a = 0; a < folds.of.size(); ++a) {
     if ((accumulators & SetOf(static_cast<Accumulator>(a))) != 0) folds_[fold_count_++] = folds.of[a];
   }
@@ -366,9 +367,12 @@ ExactFolder::ExactFolder(DType dtype, AccumulatorSet accumulators)
 
 void ExactFolder::Fold(const void* elements, std::int64_t count, const std::optional<Extent>& extent) {
   const auto* const begin = static_cast<const std::byte*>(elements);
+  alignas(64) std::byte wide[kExactTileBytes];
   for (std::int64_t done = 0; done < count; done += tile_elements_) {
-    FoldTile(
-        {.data = begin + done * element_bytes_, .count = std::min(tile_elements_, count - done), .extent = extent});
+    const std::byte* data = begin + done * element_bytes_;
+    const std::int64_t size = std::min(tile_elements_, count - done);
+    if (widen_ != nullptr) data = (widen_(data, size, wide), wide);
+    FoldTile({.data = data, .count = size, .extent = extent});
   }
 }
 

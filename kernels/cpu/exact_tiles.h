@@ -32,6 +32,7 @@
 #include "kernels/algebra/dtype.h"
 #include "kernels/algebra/op.h"
 #include "kernels/cpu/extent.h"
+#include "kernels/cpu/widen.h"
 #include "kernels/exact/sums.h"
 
 namespace reduced {
@@ -76,7 +77,7 @@ struct ExactTileFolds {
   SetSpecialsAside set_specials_aside;
 };
 
-// The best of those that were built and this machine can run.
+// The best of those that were built and this machine can run. Not of floats of 8 bits, which are widened first.
 const ExactTileFolds& ExactTileFoldsOf(DType dtype);
 
 // Folds arrays of one float dtype into some exact sums. What it has learnt of the elements makes it fast; used by one
@@ -96,6 +97,7 @@ class ExactFolder {
 
   const AccumulatorSet accumulators_;
   const std::int64_t element_bytes_;
+  const WidenElements widen_;  // null: elements are folded as they are
   const std::int64_t tile_elements_;
   const FoldIfNear fold_if_near_;  // may be null
   const SetSpecialsAside set_specials_aside_;

@@ -53,8 +53,8 @@ inline void FoldElements(const Plan& plan, const void* elements, std::int64_t fi
   if (plan.accumulators == 0) return into->exact->Fold(elements, count);
   // In turns, so that the second finds in the L1 cache what the first had from memory.
   const auto* at = static_cast<const std::byte*>(elements);
-  const std::int64_t turn = kTileBytes / plan.element_bytes;
-  for (std::int64_t done = 0; done < count; done += turn, at += kTileBytes) {
+  const std::int64_t turn = plan.tiles.tile_elements();
+  for (std::int64_t done = 0; done < count; done += turn, at += turn * plan.element_bytes) {
     const std::int64_t number = std::min(turn, count - done);
     std::optional<Extent> extent;
     plan.tiles.Fold(at, first + done, number, into->partial, &extent);

@@ -293,24 +293,29 @@ absl::StatusOr<std::unique_ptr<KeyTables>> MakeKeyTables(DType dtype, const std:
                                                          const Grouping& grouping, KeyTablesWanted wanted,
                                                          const GroupingContext& context) {
   std::unique_ptr<Tables> tables = VisitDType(dtype, [&]<class T>(std::type_identity<T>) -> std::unique_ptr<Tables> {
-    const auto make = [&]<EntryKind kKind>() -> std::unique_ptr<Tables> {
-      return std::make_unique<TablesOf<T, kKind>>(wanted);
-    };
-    const bool extrema = wanted.lowest || wanted.highest;
-    if (!wanted.sums && !wanted.squares) {
-      if (!extrema) return make.template operator()<EntryKind{.counts = true}>();
-      if (wanted.counts) return make.template operator()<EntryKind{.counts = true, .sides = 2}>();
-      return wanted.lowest && wanted.highest ? make.template operator()<EntryKind{.sides = 2}>()
-                                             : make.template operator()<EntryKind{.sides = 1}>();
-    }
-    if constexpr (kIsFloat<T> || sizeof(T) <= 4) {
-      constexpr EntryKind kSums{.counts = true, .sums = true}, kMoments{.counts = true, .sums = true, .squares = true};
-      constexpr EntryKind kSumsAnd{.counts = true, .sums = true, .sides = 2};
-      constexpr EntryKind kAll{.counts = true, .sums = true, .squares = true, .sides = 2};
-      if (wanted.squares) return extrema ? make.template operator()<kAll>() : make.template operator()<kMoments>();
-      return extrema ? make.template operator()<kSumsAnd>() : make.template operator()<kSums>();
+    if constexpr (kIsF8<T>) {
+      return nullptr;  // QuickAnswers finds what is widened
     } else {
-      return nullptr;  // sums of 64-bit integers may need more than 64 bits
+      const auto make = [&]<EntryKind kKind>() -> std::unique_ptr<Tables> {
+        return std::make_unique<TablesOf<T, kKind>>(wanted);
+      };
+      const bool extrema = wanted.lowest || wanted.highest;
+      if (!wanted.sums && !wanted.squares) {
+        if (!extrema) return make.template operator()<EntryKind{.counts = true}>();
+        if (wanted.counts) return make.template operator()<EntryKind{.counts = true, .sides = 2}>();
+        return wanted.lowest && wanted.highest ? make.template operator()<EntryKind{.sides = 2}>()
+                                               : make.template operator()<EntryKind{.sides = 1}>();
+      }
+      if constexpr (kIsFloat<T> || sizeof(T) <= 4) {
+        constexpr EntryKind kSums{.counts = true, .sums = true},
+            kMoments{.counts = true, .sums = true, .squares = true};
+        constexpr EntryKind kSumsAnd{.counts = true, .sums = true, .sides = 2};
+        constexpr EntryKind kAll{.counts = true, .sums = true, .squares = true, .sides = 2};
+        if (wanted.squares) return extrema ? make.template operator()<kAll>() : make.template operator()<kMoments>();
+        return extrema ? make.template operator()<kSumsAnd>() : make.template operator()<kSums>();
+      } else {
+        return nullptr;  // sums of 64-bit integers may need more than 64 bits
+      }
     }
   });
   if (tables == nullptr) return nullptr;

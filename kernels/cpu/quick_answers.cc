@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <vector>
 
 #include "kernels/algebra/finalize.h"
@@ -55,12 +56,7 @@ constexpr unsigned kRounded = Bit(Term::kElement) | Bit(Term::kMagnitude) | Bit(
 // Whether the bits of a T, one of the floats, are a NaN's.
 template <class T, class Word>
 bool IsNanBits(Word bits) {
-  if constexpr (sizeof(T) == 2) {
-    return (bits & std::numeric_limits<std::int16_t>::max()) > FloatFormat<T>::kInfinity;
-  } else {
-    const T x = std::bit_cast<T>(bits);
-    return std::isnan(x);  // which takes one instruction for a vector
-  }
+  return IsNan(std::bit_cast<T>(bits));  // of f32 and f64 one instruction for a vector
 }
 
 // Of `count` neighbouring elements of a dtype of floats: whether one is NaN.
@@ -96,7 +92,8 @@ void CopyWithoutNans(DType dtype, const std::byte* from, std::int64_t count, std
   });
 }
 
-// Room of this thread for at least so many bytes.
+// Room of this thread for at least so many bytes; of copies without NaNs, and of widened ones.
+template <bool kWidened = false>
 std::byte* Room(std::int64_t bytes) {
   thread_local std::vector<std::byte> room;
   if (std::ssize(room) < bytes) room.resize(static_cast<std::size_t>(bytes));
@@ -137,7 +134,7 @@ std::optional<QuickAnswers> QuickAnswers::For(const ReduceSpec& spec) {
 
 bool QuickAnswers::omits_nans() const { return RowOf(spec_.dtype).is_float && spec_.nan_policy == NanPolicy::kOmit; }
 
-std::int64_t QuickAnswers::BytesOf(Op op) const { return RowOf(ResultDType(op, spec_.dtype)).bytes; }
+std::int64_t QuickAnswers::BytesOf(Op op) const { return RowOf(ResultDType(op, given_)).bytes; }
 
 template <class Function>
 void QuickAnswers::ForTerms(const Function& function) const {
@@ -178,6 +175,44 @@ void QuickAnswers::FindSumsOfCopy(const Find& find, QuickFound* found) const {
 
 void QuickAnswers::FindColumns(const Layout& layout, const std::byte* start, std::int64_t count,
                                QuickFound* found) const {
+  if (widen_ == nullptr) return FindInColumns(layout, start, count, found);
+  const Dimension inner = layout.reduced.empty() ? Dimension{.size = 1} : layout.reduced.back();
+  const std::int64_t row = count * RowOf(spec_.dtype).bytes;
+  const std::int64_t most = std::clamp<std::int64_t>(kQuickBytes / row, 1, inner.size);
+  std::byte* const wide = Room<true>(most * row);
+  const auto some_found = std::make_unique_for_overwrite<QuickFound>();
+  Clear(count, found);
+  for (std::int64_t first = 0; first < layout.elements;) {
+    const std::int64_t n = std::min(most, inner.size - first % inner.size);
+    const std::byte* from = start + layout.At(first);
+    for (std::int64_t r = 0; r < n; ++r, from += inner.stride) widen_(from, count, wide + r * row);
+    const Layout some{.outputs = count, .elements = n, .reduced = {{.size = n, .stride = count}}};
+    FindInColumns(some, wide, count, some_found.get());
+    Merge(*some_found, 0, count, first, /*step=*/1, found);
+    first += n;
+  }
+}
+
+void QuickAnswers::FindRows(const std::byte* start, std::int64_t elements, std::int64_t count,
+                            QuickFound* found) const {
+  if (widen_ == nullptr) return FindInRows(start, elements, count, found);
+  std::byte* const wide = Room<true>(count * elements * RowOf(spec_.dtype).bytes);
+  widen_(start, count * elements, wide);
+  FindInRows(wide, elements, count, found);
+}
+
+void QuickAnswers::FindSegments(const std::byte* start, const std::int64_t* bounds, std::int64_t count,
+                                QuickFound* found) const {
+  if (widen_ == nullptr) return FindInSegments(start, bounds, count, found);
+  std::byte* const wide = Room<true>((bounds[count] - bounds[0]) * RowOf(spec_.dtype).bytes);
+  widen_(start + bounds[0], bounds[count] - bounds[0], wide);
+  std::int64_t of_wide[kQuickOutputs + 1];
+  for (std::int64_t i = 0; i <= count; ++i) of_wide[i] = bounds[i] - bounds[0];
+  FindInSegments(wide, of_wide, count, found);
+}
+
+void QuickAnswers::FindInColumns(const Layout& layout, const std::byte* start, std::int64_t count,
+                                 QuickFound* found) const {
   const std::int64_t width = RowOf(spec_.dtype).bytes;
   const Dimension inner = layout.reduced.empty() ? Dimension{.size = 1} : layout.reduced.back();
   bool omits = false;
@@ -214,8 +249,8 @@ void QuickAnswers::FindColumns(const Layout& layout, const std::byte* start, std
   }
 }
 
-void QuickAnswers::FindRows(const std::byte* start, std::int64_t elements, std::int64_t count,
-                            QuickFound* found) const {
+void QuickAnswers::FindInRows(const std::byte* start, std::int64_t elements, std::int64_t count,
+                              QuickFound* found) const {
   const bool omits = copies_ && HasNan(spec_.dtype, start, count * elements);
   FindSums(
       count, omits, [&](const QuickSumsOf& of, QuickSums* sums) { of.rows(start, elements, count, sums); }, found);
@@ -227,8 +262,8 @@ void QuickAnswers::FindRows(const std::byte* start, std::int64_t elements, std::
   FindSumsOfCopy([&](const QuickSumsOf& of, QuickSums* sums) { of.rows(copy, elements, count, sums); }, found);
 }
 
-void QuickAnswers::FindSegments(const std::byte* start, const std::int64_t* bounds, std::int64_t count,
-                                QuickFound* found) const {
+void QuickAnswers::FindInSegments(const std::byte* start, const std::int64_t* bounds, std::int64_t count,
+                                  QuickFound* found) const {
   const std::int64_t elements = bounds[count] - bounds[0];
   const std::byte* const from = start + bounds[0] * RowOf(spec_.dtype).bytes;
   const bool omits = copies_ && HasNan(spec_.dtype, from, elements);
@@ -319,9 +354,21 @@ void QuickAnswers::Store(const QuickFound& found, const std::int64_t* elements, 
         bits_[BitsIndex(op)].store(found.bits[BitsIndex(op)], count, out);
         break;
       default:
-        extrema_.store(found.extrema, op, 0, count, out);
+        StoreExtrema(found.extrema, op, 0, count, out);
         break;
     }
+  }
+}
+
+void QuickAnswers::StoreExtrema(const QuickExtrema& extrema, Op op, std::int64_t first, std::int64_t count,
+                                std::byte* out) const {
+  if (widen_ == nullptr || ResultDType(op, given_) != given_) return extrema_.store(extrema, op, first, count, out);
+  std::byte wide[kQuickOutputs * sizeof(Half)];
+  extrema_.store(extrema, op, first, count, wide);
+  for (std::int64_t i = 0; i < count; ++i) {
+    std::uint16_t bits;
+    std::memcpy(&bits, wide + i * static_cast<std::int64_t>(sizeof(bits)), sizeof(bits));
+    StoreValue({given_, spec_.dtype == DType::kF16 ? ToDouble(Half{bits}) : ToDouble(BFloat16{bits})}, out + i);
   }
 }
 
@@ -343,22 +390,18 @@ bool QuickAnswers::MayBeSpecial(const QuickFound& found, std::int64_t i) const {
 void QuickAnswers::Look(const std::byte* elements, std::int64_t count, std::int64_t stride, std::int64_t position,
                         Specials* specials) const {
   if (specials->first_nan.has_value()) return;
-  VisitDType(spec_.dtype, [&]<class T>(std::type_identity<T>) {
+  VisitDType(given_, [&]<class T>(std::type_identity<T>) {
     if constexpr (kIsFloat<T>) {
-      using Format = FloatFormat<T>;
-      using Word = typename Format::Word;
-      constexpr Word kMagnitude = std::numeric_limits<Word>::max() / 2;
       for (std::int64_t i = 0; i < count; ++i) {
-        Word bits;
-        std::memcpy(&bits, elements + i * stride, sizeof(bits));
-        const Word magnitude = bits & kMagnitude;
-        if (magnitude < Format::kInfinity) continue;
-        if (magnitude > Format::kInfinity) {
+        T x;
+        std::memcpy(&x, elements + i * stride, sizeof(x));
+        if (IsFinite(x)) continue;
+        if (IsNan(x)) {
           if (omits_nans()) continue;
           specials->first_nan = position + i;
           return;
         }
-        (bits == magnitude ? specials->positive_infinity : specials->negative_infinity) = true;
+        (ToDouble(x) > 0 ? specials->positive_infinity : specials->negative_infinity) = true;
       }
     }
   });
@@ -372,7 +415,7 @@ bool QuickAnswers::StoreSpecial(const QuickFound& found, std::int64_t i, const S
   for (std::size_t k = 0; k < answers.size(); ++k) {
     const Op op = spec_.ops[k];
     std::byte* const out = answers[k] + output * BytesOf(op);
-    const auto store = [&](auto value) { StoreValue({ResultDType(op, spec_.dtype), value}, out); };
+    const auto store = [&](auto value) { StoreValue({ResultDType(op, given_), value}, out); };
     switch (RowOf(op).accumulator) {
       case Accumulator::kSum:
       case Accumulator::kAbsSum:
@@ -385,7 +428,7 @@ bool QuickAnswers::StoreSpecial(const QuickFound& found, std::int64_t i, const S
         break;
       default:
         if (!values.nan) {
-          extrema_.store(found.extrema, op, i, 1, out);
+          StoreExtrema(found.extrema, op, i, 1, out);
         } else if (HasPosition(op)) {
           store(static_cast<std::uint64_t>(*specials.first_nan));
         } else {

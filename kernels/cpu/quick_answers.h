@@ -11,10 +11,12 @@
 #include <vector>
 
 #include "kernels/algebra/answer.h"
+#include "kernels/algebra/float_format.h"
 #include "kernels/algebra/spec.h"
 #include "kernels/cpu/quick_bits.h"
 #include "kernels/cpu/quick_extrema.h"
 #include "kernels/cpu/quick_sums.h"
+#include "kernels/cpu/widen.h"
 
 namespace reduced {
 
@@ -51,11 +53,13 @@ class QuickAnswers {
   bool takes_extrema() const { return extrema_.store != nullptr; }
   bool takes_bits() const;
   bool omits_nans() const;
+  // Whether elements may be copied to be found.
+  bool may_copy() const { return omits_nans() || widen_ != nullptr; }
   Positions positions() const { return positions_; }
 
   // Find it, of columns, rows or segments: see quick_sums.h. Clear and Merge: a Way of columns.h. Where NaNs are
-  // omitted, they are left out of everything but kNonzero and kNan. Then rows and segments should lie within few
-  // kQuickBytes.
+  // omitted, they are left out of everything but kNonzero and kNan. If they may be copied, rows and segments should lie
+  // within few kQuickBytes.
   void FindColumns(const Layout& layout, const std::byte* start, std::int64_t count, QuickFound* found) const;
   void FindRows(const std::byte* start, std::int64_t elements, std::int64_t count, QuickFound* found) const;
   void FindSegments(const std::byte* start, const std::int64_t* bounds, std::int64_t count, QuickFound* found) const;
@@ -80,7 +84,14 @@ class QuickAnswers {
                     const std::vector<std::byte*>& answers, std::int64_t output) const;
 
  private:
-  explicit QuickAnswers(const ReduceSpec& spec) : spec_(spec) {}
+  explicit QuickAnswers(const ReduceSpec& spec) : spec_(spec), given_(spec.dtype), widen_(WidenElementsOf(spec.dtype)) {
+    spec_.dtype = WideDType(spec.dtype);
+  }
+  // The same as the public ones, of elements that are widened.
+  void FindInColumns(const Layout& layout, const std::byte* start, std::int64_t count, QuickFound* found) const;
+  void FindInRows(const std::byte* start, std::int64_t elements, std::int64_t count, QuickFound* found) const;
+  void FindInSegments(const std::byte* start, const std::int64_t* bounds, std::int64_t count, QuickFound* found) const;
+  void StoreExtrema(const QuickExtrema& extrema, Op op, std::int64_t first, std::int64_t count, std::byte* out) const;
   // Where `omits` says that there are NaNs which are omitted, the first finds what counts elements, and the second sums
   // of elements, magnitudes and squares, of a copy without; otherwise the first finds all sums.
   template <class Find>
@@ -98,7 +109,9 @@ class QuickAnswers {
   void StoreCounts(Op op, const QuickFound& found, std::int64_t first, std::int64_t count, const std::int64_t* elements,
                    std::byte* out) const;
 
-  ReduceSpec spec_;
+  ReduceSpec spec_;  // of widened elements
+  DType given_;
+  WidenElements widen_;  // null: elements are found as they are
   std::array<QuickSumsOf, kTerms> sums_{};
   QuickExtremaOf extrema_{};
   std::array<QuickBitsOf, 3> bits_{};

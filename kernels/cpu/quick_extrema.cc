@@ -464,11 +464,15 @@ QuickExtremaOf ExtremaOf() {
 }
 
 QuickExtremaOf ChooseExtrema(DType dtype, NanPolicy nans) {
-  return VisitDType(dtype, [nans]<class T>(std::type_identity<T>) {
-    if constexpr (kIsFloat<T>) {
-      if (nans == NanPolicy::kOmit) return ExtremaOf<T, true>();
+  return VisitDType(dtype, [nans]<class T>(std::type_identity<T>) -> QuickExtremaOf {
+    if constexpr (kIsF8<T>) {
+      return {};
+    } else {
+      if constexpr (kIsFloat<T>) {
+        if (nans == NanPolicy::kOmit) return ExtremaOf<T, true>();
+      }
+      return ExtremaOf<T, false>();
     }
-    return ExtremaOf<T, false>();
   });
 }
 

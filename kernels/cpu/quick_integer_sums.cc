@@ -271,7 +271,7 @@ void IntegerSegments(const std::byte* start, const std::int64_t* bounds, std::in
 template <Term kTerm>
 QuickSumsOf IntegerSumsOf(DType dtype) {
   return VisitDType(dtype, []<class T>(std::type_identity<T>) -> QuickSumsOf {
-    if constexpr (kIsFloat<T> ? kCounts<kTerm> : kTerm != Term::kNan) {
+    if constexpr (!kIsF8<T> && (kIsFloat<T> ? kCounts<kTerm> : kTerm != Term::kNan)) {
       return {&IntegerColumns<T, kTerm>, &IntegerRows<T, kTerm>, &IntegerSegments<T, kTerm>};
     }
     return {};

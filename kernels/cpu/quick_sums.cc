@@ -524,7 +524,7 @@ template <Term kTerm>
 QuickSumsOf FloatSumsOf(DType dtype) {
   return VisitDType(dtype, []<class T>(std::type_identity<T>) -> QuickSumsOf {
     // Products before they are rounded take an instruction of their own.
-    if constexpr (kIsFloat<T> && (HWY_NATIVE_FMA || !kTwo<T, kTerm>)) {
+    if constexpr (kIsFloat<T> && !kIsF8<T> && (HWY_NATIVE_FMA || !kTwo<T, kTerm>)) {
       return {&Columns<T, kTerm>, &Rows<T, kTerm>, &Segments<T, kTerm>};
     }
     return {};

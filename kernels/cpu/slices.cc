@@ -110,7 +110,7 @@ class SliceReduction {
                : order_ == Order::kColumns
                    ? kQuickOutputs
                    : std::clamp<std::int64_t>(kQuickBytes / (layout_.elements * width_),
-                                              quick_->omits_nans() ? 1 : kFewRows, kQuickOutputs)),
+                                              quick_->may_copy() ? 1 : kFewRows, kQuickOutputs)),
         groups_((row_ + group_ - 1) / group_) {}
 
   // Groups of outputs, in their order; and how many make a task.

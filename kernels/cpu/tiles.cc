@@ -1,7 +1,9 @@
 #include "kernels/cpu/tiles.h"
 
 #include <algorithm>
+#include <bit>
 
+#include "kernels/algebra/order_key.h"
 #include "kernels/cpu/targets.h"
 
 namespace reduced {
@@ -10,9 +12,30 @@ const TileFolds& TileFoldsOf(DType dtype) {
   return RowOf(dtype).is_float ? FloatTileFolds(dtype) : IntegerTileFolds(dtype);
 }
 
+namespace {
+
+// The keys of extrema of `from` become those of `to`, of the same values.
+void ConvertKeys(DType from, DType to, ExtremaState* extrema) {
+  if (extrema->min_index == kNoIndex) return;
+  for (std::int64_t* const key : {&extrema->min_key, &extrema->max_key}) {
+    const double value = VisitDType(from, [key]<class T>(std::type_identity<T>) {
+      if constexpr (kIsFloat<T>) {
+        return ToDouble(std::bit_cast<T>(BitsOfKey<T>(static_cast<typename OrderKey<T>::Type>(*key))));
+      }
+      return 0.0;
+    });
+    *key = VisitDType(to, [value]<class T>(std::type_identity<T>) -> std::int64_t {
+      if constexpr (kIsFloat<T>) return WidenKey(OrderKey<T>::Of(FromDouble<T>(value)));
+      return 0;
+    });
+  }
+}
+
+}  // namespace
+
 TilePlan::TilePlan(DType dtype, AccumulatorSet accumulators, NanPolicy nan_policy)
-    : element_bytes_(RowOf(dtype).bytes), folds_{} {
-  const TileFolds& folds = TileFoldsOf(dtype);
+    : dtype_(dtype), widen_(WidenElementsOf(dtype)), folds_{} {
+  const TileFolds& folds = TileFoldsOf(WideDType(dtype));
   const auto add = [&](FoldTile fold, AccumulatorSet does) {
     if (fold == nullptr || (accumulators & does) != does) return;
     folds_[fold_count_++] = fold;
@@ -39,12 +62,17 @@ TilePlan::TilePlan(DType dtype, AccumulatorSet accumulators, NanPolicy nan_polic
 void TilePlan::Fold(const void* elements, std::int64_t first_index, std::int64_t count, Partial* into,
                     std::optional<Extent>* extent) const {
   if (extent != nullptr) extent->reset();
-  const std::int64_t tile_elements = kTileBytes / element_bytes_;
-  if (count > tile_elements) extent = nullptr;
+  if (count > tile_elements()) extent = nullptr;
   const auto* const begin = static_cast<const std::byte*>(elements);
-  for (std::int64_t done = 0; done < count; done += tile_elements) {
-    FoldOne({begin + done * element_bytes_, std::min(tile_elements, count - done), first_index + done, extent}, into);
+  alignas(64) std::byte wide[kTileBytes];
+  if (widen_ != nullptr) ConvertKeys(dtype_, WideDType(dtype_), &into->extrema);
+  for (std::int64_t done = 0; done < count; done += tile_elements()) {
+    const std::byte* data = begin + done * RowOf(dtype_).bytes;
+    const std::int64_t size = std::min(tile_elements(), count - done);
+    if (widen_ != nullptr) data = (widen_(data, size, wide), wide);
+    FoldOne({data, size, first_index + done, extent}, into);
   }
+  if (widen_ != nullptr) ConvertKeys(WideDType(dtype_), dtype_, &into->extrema);
   if (drop_nans_ != nullptr) into->extrema.nan_index = kNoIndex;
 }
 

@@ -23,6 +23,7 @@
 #include "kernels/algebra/partial.h"
 #include "kernels/algebra/spec.h"
 #include "kernels/cpu/extent.h"
+#include "kernels/cpu/widen.h"
 
 namespace reduced {
 
@@ -58,7 +59,7 @@ struct TileFolds {
   DropNans drop_nans = nullptr;  // floats
 };
 
-// The best of those that were built and this machine can run.
+// The best of those that were built and this machine can run. Not of floats of 8 bits, which are widened first.
 const TileFolds& TileFoldsOf(DType dtype);
 
 // What TileFoldsOf chooses from: Highway's numbers of the targets that were built and this machine can run, best first;
@@ -75,14 +76,17 @@ class TilePlan {
 
   // Folds `count` elements, the first of which is element first_index of the whole array, into `into`, which is the
   // identity or has the elements just before them. `extent`: if not null, set to the extent of the elements, or to
-  // none where it was not found, as of more than a tile.
+  // none where it was not found, as of more than tile_elements().
   void Fold(const void* elements, std::int64_t first_index, std::int64_t count, Partial* into,
             std::optional<Extent>* extent = nullptr) const;
+
+  std::int64_t tile_elements() const { return kTileBytes / RowOf(WideDType(dtype_)).bytes; }
 
  private:
   void FoldOne(Tile tile, Partial* into) const;
 
-  std::int64_t element_bytes_;
+  DType dtype_;
+  WidenElements widen_;                            // null: elements are folded as they are
   std::array<FoldTile, kAccumulatorCount> folds_;  // kCounts, then kExtrema, then the rest
   int fold_count_ = 0;
   int nan_blind_folds_ = 0;       // the last so many don't know NaNs apart

@@ -375,7 +375,7 @@ constexpr TileFolds FoldsOf() {
 
 const TileFolds* FloatFolds(DType dtype) {
   return VisitDType(dtype, []<class T>(std::type_identity<T>) -> const TileFolds* {
-    if constexpr (kIsFloat<T>) {
+    if constexpr (kIsFloat<T> && !kIsF8<T>) {
       static constexpr TileFolds kFolds = FoldsOf<T>();
       return &kFolds;
     }

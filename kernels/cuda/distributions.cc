@@ -1,9 +1,9 @@
 // CudaLane::ReduceDistributions: the ops about distributions.
 //
 // Long outputs, whose elements are neighbours, are answered by kernels, one after the other (whole_array.h); quantiles
-// of other outputs by kernels for many of them, whatever the partition (quantiles.cc). What has no kernel is answered
-// on the host, by the CPU engine's folds: the array, and what says which elements belong to which output, are copied to
-// host memory, which is counted.
+// of other outputs by kernels for many of them, whatever the partition (quantiles.cc). What has no kernel, as all ops
+// of floats of 8 bits, is answered on the host, by the CPU engine's functions: the array, and what says which elements
+// belong to which output, are copied to host memory, which is counted.
 #include "kernels/cpu/distributions.h"
 
 #include <algorithm>
@@ -21,7 +21,9 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/cpu/arrays.h"
+#include "kernels/cpu/groups.h"
 #include "kernels/cpu/side_arrays.h"
+#include "kernels/cpu/slices.h"
 #include "kernels/cuda/group_reduction.h"
 #include "kernels/cuda/lane.h"
 #include "kernels/cuda/stage_range.h"
@@ -220,8 +222,8 @@ absl::Status CudaLane::ReduceOnHost(const Job& job, CudaArrays& arrays, ArrayBud
     if (absl::Status ready = AwaitReady(job, *array); !ready.ok()) return ready;
     absl::StatusOr<std::unique_ptr<ArrayMemory>> room = AllocateCpuArray(bytes, scratch, job.caller);
     if (!room.ok()) {
-      return absl::Status(room.status().code(), absl::StrCat("a copy of the array in host memory, for ops without "
-                                                             "a kernel: ",
+      return absl::Status(room.status().code(), absl::StrCat("a copy of the array in host memory, for what has "
+                                                             "no kernel: ",
                                                              std::string(room.status().message())));
     }
     memory.push_back(*std::move(room));
@@ -240,18 +242,23 @@ absl::Status CudaLane::ReduceOnHost(const Job& job, CudaArrays& arrays, ArrayBud
   const absl::StatusOr<const std::byte*> data =
       SideInMemory(whole, job, scratch, &memory);  // a file may have to be read
   if (!data.ok()) return data.status();
-  const auto by_accumulators = [&](const Job& some) {
-    Job states = some;
-    states.array = job.array;
-    states.partition = job.partition;
-    return ReduceFromStates(states, arrays, scratch, timing);
-  };
   const Stopwatch since_start;
   const auto why_stop = [&job] { return WhyStop(job); };
   const GroupingContext context{scratch, copiers_, why_stop};
   absl::StatusOr<LoadedPartition> loaded = LoadPartition(host, *data, context);
   if (!loaded.ok()) return loaded.status();
-  status = reduced::ReduceDistributions(host, context, &*loaded, by_accumulators);
+  const auto by_accumulators = [&](const Job& some) {
+    if (!HasKernels(some.spec.dtype)) {
+      return some.partition->uniform() ? reduced::ReduceSlices(some, *data, &copiers_)
+                                       : reduced::ReduceGroups(some, *data, context, &*loaded);
+    }
+    Job states = some;
+    states.array = job.array;
+    states.partition = job.partition;
+    return ReduceFromStates(states, arrays, scratch, timing);
+  };
+  status = AnsweredByAccumulators(host.spec) ? by_accumulators(host)
+                                             : reduced::ReduceDistributions(host, context, &*loaded, by_accumulators);
   timing->kernel_us = timing->kernel_us.value_or(0) + since_start.micros();
   return status;
 }

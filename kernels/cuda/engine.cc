@@ -139,6 +139,11 @@ class CudaEngine : public Engine {
       return std::move(done)(absl::InvalidArgumentError(
           absl::StrFormat("count: got %d; allowed: 1 to %d", job.spec.count, kMaxLaunchElements)));
     }
+    if (!HasKernels(job.spec.dtype)) {
+      return std::move(done)(absl::UnimplementedError(
+          absl::StrFormat("dtype: got %s, which has no kernels; allowed: the other dtypes, or the engine cpu",
+                          RowOf(job.spec.dtype).name)));
+    }
     Lanes::Ticket ticket = TicketOf(job, calibration_, repeats + 1);
     lanes_.Submit(
         [this, job = std::move(job), repeats, done = std::move(done),
@@ -260,7 +265,8 @@ class CudaEngine : public Engine {
     constexpr std::int64_t kSmallDeviceBytes = std::int64_t{16} << 20;
     const std::int64_t limit = job.array.space == MemorySpace::kDevice ? kSmallDeviceBytes : kSmallHostBytes;
     return !job.partition.has_value() && job.spec.count <= limit / RowOf(job.spec.dtype).bytes &&
-           AnsweredByAccumulators(job.spec) && !PipelineOf(job.spec).rung && !MayBlock(job.array) && IsReady(job.array);
+           AnsweredByAccumulators(job.spec) && HasKernels(job.spec.dtype) && !PipelineOf(job.spec).rung &&
+           !MayBlock(job.array) && IsReady(job.array);
   }
   // Whether the event that the array comes with is over, by now. An error is left to the lane.
   static bool IsReady(const ArrayRef& array) {
@@ -269,7 +275,8 @@ class CudaEngine : public Engine {
 
   // On the calling thread, which has the lane. Its queue_us is not set.
   absl::StatusOr<Answer> ReduceOn(int lane, Job& job) {
-    if (!job.partition.has_value() && !AnsweredByAccumulators(job.spec)) {
+    const bool by_kernels = AnsweredByAccumulators(job.spec) && HasKernels(job.spec.dtype);
+    if (!job.partition.has_value() && !by_kernels) {
       return ReduceAsOneOutput(job, [&](Job& one) { return ReduceOn(lane, one); });
     }
     const PipelineRow& pipeline = PipelineOf(job.spec);

@@ -26,7 +26,7 @@ QuickElements ElementsOf(DType dtype, QuickKind kind) {
       using Format = FloatFormat<T>;
       of.fold = of.magnitude = kTop - 1;
       of.infinity = Format::kInfinity;
-      of.quiet_nan = Format::kInfinity | std::uint64_t{1} << (Format::kFraction - 1);
+      of.quiet_nan = Format::kNan;
     } else if constexpr (std::is_same_v<T, Bool>) {
       of.is_bool = true;
     } else {

@@ -53,8 +53,8 @@ KeyFormat KeyFormatOf() {
                    .greatest = Key::kMost};
   if constexpr (kIsFloat<T>) {
     format.negative = Key::kMost;
-    format.least = Key::Of(FromDouble<T>(-std::numeric_limits<double>::infinity()));
-    format.greatest = Key::Of(FromDouble<T>(std::numeric_limits<double>::infinity()));
+    format.least = Key::Lowest();
+    format.greatest = Key::Highest();
   }
   return format;
 }

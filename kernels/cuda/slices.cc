@@ -296,6 +296,11 @@ absl::Status CudaLane::ReducePartition(Job& job, CudaArrays& arrays, ArrayBudget
                                        Timing* timing) {
   expected_us_ = expected_us;
   REDUCED_RETURN_IF_CUDA_ERROR(cudaSetDevice(device_));
+  if (!HasKernels(job.spec.dtype)) {
+    const absl::Status status = ReduceOnHost(job, arrays, scratch, timing);
+    if (!status.ok()) Abandon();
+    return status;
+  }
   if (!AnsweredByAccumulators(job.spec)) return ReduceDistributions(job, arrays, scratch, timing);
   return ReduceFromStates(job, arrays, scratch, timing);
 }

@@ -181,9 +181,11 @@ absl::StatusOr<Placement> Engines::Place(const ReduceSpec& spec, const ArrayRef&
 
   absl::InlinedVector<Candidate, 8> candidates;
   const bool on_device = array.space == MemorySpace::kDevice;
-  // Ops about distributions, unless the request names an engine or a device, are answered where the array is.
+  // Ops about distributions, and dtypes without kernels, are answered where the array is, unless the request names an
+  // engine or a device.
   const bool free_choice = kind == EngineKind::kAuto && named == nullptr;
-  const bool stays = free_choice && !on_device && !AnsweredByAccumulators(spec);
+  const bool by_kernels = AnsweredByAccumulators(spec) && HasKernels(spec.dtype);
+  const bool stays = free_choice && !on_device && !by_kernels;
   for (std::size_t i = 0; i < engines_.size(); ++i) {
     const Engine& engine = *engines_[i];
     if (kind != EngineKind::kAuto && engine.kind() != kind) continue;
@@ -213,8 +215,11 @@ absl::StatusOr<Placement> Engines::Place(const ReduceSpec& spec, const ArrayRef&
   Engine* const engine = engines_[best->index].get();
   if (on_device && named == nullptr) return Placement{engine, "the array is in its memory"};
   if (candidates.size() == 1) {
-    if (stays && engines_.size() > 1)
-      return Placement{engine, "ops about distributions are answered where the array is"};
+    if (stays && engines_.size() > 1) {
+      return Placement{engine, HasKernels(spec.dtype)
+                                   ? "ops about distributions are answered where the array is"
+                                   : absl::StrCat("GPUs have no kernels for ", std::string(RowOf(spec.dtype).name))};
+    }
     if (free_choice) reason = absl::StrCat("the only engine: no CUDA, ", no_cuda_reason_);
     return Placement{engine, std::move(reason)};
   }

@@ -64,6 +64,7 @@ constexpr bool RungSupports(Op op, DType dtype) {
 
 // One op, of one dtype.
 constexpr bool Supports(const PipelineRow& row, Op op, DType dtype) {
+  if (row.engine == EngineKind::kCuda && !HasKernels(dtype)) return false;
   return row.rung ? RungSupports(op, dtype) : Supports(op, dtype);
 }
 

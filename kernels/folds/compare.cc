@@ -223,6 +223,7 @@ class CompareFold final : public DistributionFold {
       for (std::int64_t i = 0; i < count; ++i) differ[i] = BitsOf(x[i]) != BitsOf(y[i]);
       return;
     }
+    if (RowOf(spec_.dtype).bytes == 1) return find(elements, others, std::uint8_t{});
     if (RowOf(spec_.dtype).bytes == 2) return find(elements, others, std::uint16_t{});
     if (RowOf(spec_.dtype).bytes == 4) return find(elements, others, std::uint32_t{});
     find(elements, others, std::uint64_t{});

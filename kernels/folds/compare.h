@@ -32,7 +32,7 @@ inline constexpr ComparisonFigure kComparisonFiguresNames[] = {
     {"max_rel_index", "where"},
     {"max_ulp",
      "greatest number of steps from x to the next value of the dtype, and so on to y; -0 is +0; of two "
-     "dtypes the wider one counts, f32 of f16 and bf16; of integers |x - y|"},
+     "dtypes of f64, if it is one of them, else of f32; of integers |x - y|"},
     {"max_ulp_index", "where"},
     {"different_bits", "how many pairs differ in any bit, such as -0 and +0; of two dtypes, as f64"},
     {"rmse", "root of the mean of (x - y)^2, of which equal infinities, and NaNs that match, have 0"},

@@ -213,14 +213,13 @@ class HistogramBins {
   }
 
   // The keys of the smallest and of the largest element, other than NaN.
-  static Word First() { return kIsFloat<T> ? Key::Of(FromReal(-std::numeric_limits<double>::infinity())) : Word{0}; }
-  static Word Last() {
-    if constexpr (kIsFloat<T>) return Key::Of(FromReal(std::numeric_limits<double>::infinity()));
-    return std::is_same_v<T, Bool> ? Word{1} : Key::kMost;
+  static Word First() {
+    if constexpr (kIsFloat<T>) return Key::Lowest();
+    return 0;
   }
-  static T FromReal(double x) {
-    if constexpr (kIsFloat<T>) return FromDouble<T>(x);
-    return T{};
+  static Word Last() {
+    if constexpr (kIsFloat<T>) return Key::Highest();
+    return std::is_same_v<T, Bool> ? Word{1} : Key::kMost;
   }
   static double RealOf(Word key) { return Finder::RealOf(Key::Element(key)); }
 

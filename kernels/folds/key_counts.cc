@@ -130,7 +130,7 @@ class KeyCountsFold final : public DistributionFold {
   // The least key of an element that has these highest bits.
   std::uint64_t LeastKey(std::uint64_t highest) const {
     const auto key = static_cast<Word>(highest << (Key::kBits - bits_));
-    if constexpr (kIsFloat<T>) return std::max(key, Key::Of(FromDouble<T>(-std::numeric_limits<double>::infinity())));
+    if constexpr (kIsFloat<T>) return std::max(key, Key::Lowest());
     return key;
   }
 

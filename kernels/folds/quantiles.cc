@@ -253,6 +253,14 @@ class QuantileFold final : public DistributionFold {
 
   // Turns the counts of the highest bits into those of keys: all NaNs have the last one.
   void CountsOfKeys() {
+    if constexpr (kIsF8<T>) {  // the counts are of whole elements
+      std::array<std::uint64_t, 256> of_keys{};
+      for (std::size_t bits = 0; bits < of_keys.size(); ++bits) {
+        of_keys[Key::Of(T{static_cast<std::uint8_t>(bits)})] += counts_[bits];
+      }
+      std::copy(of_keys.begin(), of_keys.end(), counts_.begin());
+      return;
+    }
     std::uint64_t* const middle = counts_.begin() + counts_.size() / 2;
     const auto move_to = [](std::uint64_t* begin, std::uint64_t* end, std::uint64_t* entry) {
       for (; begin < end; ++begin) *entry += std::exchange(*begin, 0);

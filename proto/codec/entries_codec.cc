@@ -141,7 +141,7 @@ bool IsKey(const OpCall& call, const ReduceSpec& spec, std::uint64_t number) {
     const int unknown = Key::kBits - CountedBits(call, spec.dtype);
     bool least = (key & static_cast<Word>((std::uint64_t{1} << unknown) - 1)) == 0;
     if constexpr (kIsFloat<T>) {
-      least = least || key == Key::Of(FromDouble<T>(-std::numeric_limits<double>::infinity()));
+      least = least || key == Key::Lowest();
     }
     return least && (counts.within.empty() ||
                      std::binary_search(counts.within.begin(), counts.within.end(),

@@ -71,7 +71,7 @@ std::uint64_t NanKey(DType dtype) {
 std::uint64_t LastKey(DType dtype) {
   return VisitDType(dtype, []<class T>(std::type_identity<T>) {
     using Key = SortKey<T>;
-    if constexpr (kIsFloat<T>) return std::uint64_t{Key::Of(FromDouble<T>(std::numeric_limits<double>::infinity()))};
+    if constexpr (kIsFloat<T>) return std::uint64_t{Key::Highest()};
     return std::is_same_v<T, Bool> ? std::uint64_t{1} : std::uint64_t{Key::kMost};
   });
 }

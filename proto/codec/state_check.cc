@@ -24,7 +24,9 @@ std::pair<std::int64_t, std::int64_t> KeysOf(DType dtype) {
   return VisitDType(dtype, []<class T>(std::type_identity<T>) -> std::pair<std::int64_t, std::int64_t> {
     using Limits = std::numeric_limits<typename OrderKey<T>::Type>;
     if constexpr (std::is_same_v<T, Bool>) return {0, 1};
-    if constexpr (kIsFloat<T>) return {~std::int64_t{kInfinityKey<T>}, std::int64_t{kInfinityKey<T>}};
+    if constexpr (kIsFloat<T>) {
+      return {FloatFormat<T>::kSigned ? ~std::int64_t{kInfinityKey<T>} : 0, std::int64_t{kInfinityKey<T>}};
+    }
     return {WidenKey(Limits::min()), WidenKey(Limits::max())};
   });
 }

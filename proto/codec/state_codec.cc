@@ -228,7 +228,7 @@ void WriteSum(const SumRow& row, const ReduceSpec& spec, bool exact, State& from
 // The bits before the binary point of the largest magnitude of an element.
 int WholeBits(DType dtype) {
   return VisitDType(dtype, []<class T>(std::type_identity<T>) {
-    if constexpr (kIsFloat<T>) return FloatFormat<T>::kBias + 1;
+    if constexpr (kIsFloat<T>) return FloatFormat<T>::kTop;
     return std::is_same_v<T, Bool> ? 1 : static_cast<int>(8 * sizeof(T));
   });
 }

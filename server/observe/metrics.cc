@@ -42,14 +42,14 @@ struct Field {
   constexpr std::uint32_t Put(std::size_t value) const { return (static_cast<std::uint32_t>(value) & mask) << shift; }
 };
 constexpr Field kOp{0, 63};
-constexpr Field kDType{6, 15};
-constexpr Field kSource{10, 7};
-constexpr Field kEngine{13, 3};
-constexpr Field kPipeline{15, 127};
-constexpr Field kStatus{22, 31};
+constexpr Field kDType{6, 31};
+constexpr Field kSource{11, 7};
+constexpr Field kEngine{14, 3};
+constexpr Field kPipeline{16, 127};
+constexpr Field kStatus{23, 31};
 
 constexpr std::size_t kSeveralOps = 63;
-static_assert(std::size(kOps) < kSeveralOps && std::size(kDTypes) < 15 && kSourceNames.size() <= 7);
+static_assert(std::size(kOps) < kSeveralOps && std::size(kDTypes) < 31 && kSourceNames.size() <= 7);
 
 int CodeOf(const absl::Status& status) {
   const int code = static_cast<int>(status.code());

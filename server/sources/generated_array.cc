@@ -45,9 +45,10 @@ absl::StatusOr<std::uint64_t> FillWordOf(double value) {
     if (value == 0 || value == 1) return Repeat(Bool{static_cast<std::uint8_t>(value)});
     return NotAnElement(kDTypeOf<T>, value, "0 and 1");
   } else if constexpr (kIsFloat<T>) {
-    const T element = FromDouble<T>(value);
-    if (IsFinite(element) || !std::isfinite(value)) return Repeat(element);
-    return NotAnElement(kDTypeOf<T>, value, "numbers of its range, NaN and infinities");
+    if (const std::optional<T> element = FromNumber<T>(value)) return Repeat(*element);
+    const bool infinite = FloatFormat<T>::kBeyond != FloatFormat<T>::kNan;
+    return NotAnElement(kDTypeOf<T>, value,
+                        absl::StrCat("numbers of its range", infinite ? ", NaN and infinities" : " and NaN"));
   } else {
     constexpr auto kLowest = std::numeric_limits<T>::min();
     constexpr auto kHighest = std::numeric_limits<T>::max();
@@ -66,11 +67,14 @@ constexpr std::uint64_t Mix(std::uint64_t x) {
   return x ^ x >> 31;
 }
 
-// Floats: multiples of 2^-kDigits in [-1, 1). Integers: half of their range, around 0 or from 0 up.
+// Floats: multiples of 2^-kDigits in [-1, 1); those without a sign: powers of two in [2^-8, 2^8). Integers: half of
+// their range, around 0 or from 0 up.
 template <class T>
 T ElementFrom(std::uint64_t random) {
   if constexpr (std::is_same_v<T, Bool>) {
     return Bool{static_cast<std::uint8_t>(random & 1)};
+  } else if constexpr (std::is_same_v<T, F8E8M0>) {
+    return T{static_cast<std::uint8_t>(FloatFormat<T>::kBias - 8 + static_cast<int>(random & 0xf))};
   } else if constexpr (kIsFloat<T>) {
     const std::int64_t multiple =
         static_cast<std::int64_t>(random << (64 - 8 * sizeof(T))) >> (63 - FloatFormat<T>::kSignificant);

@@ -5,6 +5,7 @@
 //   bench_cpu --goals    the goals only
 //   bench_cpu --describe all that `describe` asks for in one request, and sum, min, var alone, of f32 and f64: what
 //                        bench_numpy.py compares NumPy with
+//   bench_cpu --f8       the same of floats of 8 bits, and f16, to which they are widened
 //   bench_cpu --fingerprint   fingerprints by dtype: what bench_fingerprint.py compares hashes with
 //   bench_cpu --sizes    f32 sum by size, cached: what the threshold for the calling thread goes by
 //
@@ -155,6 +156,8 @@ T RandomElement(std::uint64_t bits) {
     return Half{static_cast<std::uint16_t>(bits & 0xbbff)};
   } else if constexpr (std::is_same_v<T, BFloat16>) {
     return FromDouble<BFloat16>(unit);
+  } else if constexpr (kIsF8<T>) {
+    return FromDouble<T>(FloatFormat<T>::kSigned ? unit : std::fabs(unit) + 0x1p-9);
   } else if constexpr (std::is_floating_point_v<T>) {
     return static_cast<T>(unit);
   } else {
@@ -282,8 +285,8 @@ void Goals(Engine& engine, const Roofline& roofline, const std::byte* data) {
 const std::vector<OpCall> kDescribe = {Op::kNanCount, Op::kMin,  Op::kMax, Op::kArgmin, Op::kArgmax,
                                        Op::kSum,      Op::kMean, Op::kVar, Op::kL2};
 
-void Describe(Engine& engine, const Roofline& roofline, std::byte* data) {
-  for (const DType dtype : {DType::kF32, DType::kF64}) {
+void Describe(Engine& engine, const Roofline& roofline, const std::vector<DType>& dtypes, std::byte* data) {
+  for (const DType dtype : dtypes) {
     Fill(dtype, data);
     const auto row = [&](const char* name, const std::vector<OpCall>& ops) {
       const Job job = JobOf(dtype, kBytes, ops, data);
@@ -387,7 +390,11 @@ int Main(int argc, char** argv) {
   for (int turn = 0; turn < kTurns; ++turn) reads.push_back(roofline.Micros());
   std::printf("best read: %.1f GB/s\n", GigabytesPerSecond(Median(reads)));
   if (mode == "--describe") {
-    Describe(*engine, roofline, data);
+    Describe(*engine, roofline, {DType::kF32, DType::kF64}, data);
+    return 0;
+  }
+  if (mode == "--f8") {
+    Describe(*engine, roofline, {DType::kF16, DType::kF8E4M3, DType::kF8E5M2, DType::kF8E8M0}, data);
     return 0;
   }
   if (mode == "--fingerprint") {

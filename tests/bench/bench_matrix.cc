@@ -281,7 +281,7 @@ int Main(int argc, char** argv) {
 
   std::vector<Cell> cells;
   for (const DTypeRow& dtype : kDTypes) {
-    if (!flags["dtype"].empty() && flags["dtype"] != dtype.name) continue;
+    if (!HasKernels(dtype.dtype) || (!flags["dtype"].empty() && flags["dtype"] != dtype.name)) continue;
     for (const Data& data : kData) {
       if ((data.floats_only && !dtype.is_float) || (data.wide && dtype.dtype == DType::kF16)) continue;
       std::unique_ptr<ArrayMemory> memory;  // made when it is needed

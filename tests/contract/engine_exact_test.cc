@@ -25,7 +25,8 @@ namespace {
 using test::Bytes;
 using test::NameOfKind;
 
-const std::vector<DType> kFloats = {DType::kF16, DType::kBF16, DType::kF32, DType::kF64};
+const std::vector<DType> kFloats = {DType::kF16,    DType::kBF16,   DType::kF32,   DType::kF64,
+                                    DType::kF8E4M3, DType::kF8E5M2, DType::kF8E8M0};
 const std::vector<OpCall> kExactOps = {Op::kSum, Op::kMean, Op::kL1, Op::kSumSquares, Op::kL2, Op::kVar, Op::kStd};
 
 std::vector<double> ElementsOf(DType dtype, const Bytes& array) {

@@ -13,6 +13,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/algebra/float_format.h"
 
 namespace reduced::server {
 namespace {
@@ -84,7 +85,11 @@ TEST(FillTest, FloatsAreTheNearest) {
                            {DType::kBF16, -3.140625, -3.140625},
                            {DType::kBF16, 0.1, 0x1.9ap-4},
                            {DType::kBF16, 0x1p-133, 0x1p-133},
-                           {DType::kBF16, 0x1.fep127, 0x1.fep127}}) {
+                           {DType::kBF16, 0x1.fep127, 0x1.fep127},
+                           {DType::kF8E4M3, 0.1, 0x1.ap-4},
+                           {DType::kF8E4M3, 464, 448},
+                           {DType::kF8E5M2, 0.1, 0x1.8p-4},
+                           {DType::kF8E5M2, 61439, 57344}}) {
     for (const double sign : {1.0, -1.0}) {
       EXPECT_EQ(FilledWith(each.dtype, sign * each.value), sign * each.nearest) << RowOf(each.dtype).name;
     }
@@ -92,6 +97,7 @@ TEST(FillTest, FloatsAreTheNearest) {
   for (const DTypeRow& row : kDTypes) {
     if (!row.is_float) continue;
     EXPECT_TRUE(std::isnan(FilledWith(row.dtype, std::nan("")))) << row.name;
+    if (row.dtype == DType::kF8E4M3 || row.dtype == DType::kF8E8M0) continue;  // have no infinity, or no zero
     EXPECT_EQ(FilledWith(row.dtype, -HUGE_VAL), -HUGE_VAL) << row.name;
     EXPECT_TRUE(std::signbit(FilledWith(row.dtype, -0.0))) << row.name;
   }
@@ -116,6 +122,11 @@ TEST(FillTest, WhatIsNoElementIsRefused) {
                            {DType::kBool, 0.5, "0.5", "0 and 1"},
                            {DType::kF16, 65520, "65520", "f16"},
                            {DType::kBF16, 0x1.ffp127, "3.39", "bf16"},
+                           {DType::kF8E4M3, 465, "465", "f8_e4m3fn; allowed: numbers of its range and NaN"},
+                           {DType::kF8E4M3, HUGE_VAL, "inf", "f8_e4m3fn"},
+                           {DType::kF8E5M2, 61440, "61440", "numbers of its range, NaN and infinities"},
+                           {DType::kF8E8M0, 0, "got 0 of f8_e8m0fnu", "numbers of its range and NaN"},
+                           {DType::kF8E8M0, -1, "-1", "f8_e8m0fnu"},
                            {DType::kF32, 1e300, "1.0000000000000001e+300", "f32"}}) {
     const absl::Status status = FillWord(each.dtype, each.value).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << each.got;
@@ -130,8 +141,16 @@ TEST(RandomTest, CoversItsRange) {
     VisitDType(row.dtype, [&]<class T>(std::type_identity<T>) {
       double low = 0;
       double high = 1;
-      if constexpr (kIsFloat<T>) {
+      double step = 0;  // of floats of 8 bits
+      if constexpr (std::is_same_v<T, F8E8M0>) {
+        for (const T& element : GeneratedElements<T>({.dtype = row.dtype, .seed = 1}, 1000)) {
+          EXPECT_GE(NumberOf(element), 0x1p-8);
+          EXPECT_LT(NumberOf(element), 0x1p8);
+        }
+        return;
+      } else if constexpr (kIsFloat<T>) {
         low = -1;
+        if (kIsF8<T>) step = std::exp2(-FloatFormat<T>::kSignificant);
       } else if constexpr (!std::is_same_v<T, Bool>) {
         low = static_cast<double>(std::numeric_limits<T>::min() / 2);
         high = static_cast<double>(std::numeric_limits<T>::max() / 2) + 1;
@@ -153,8 +172,8 @@ TEST(RandomTest, CoversItsRange) {
         EXPECT_EQ(most, 1);
       } else {
         EXPECT_LT(most, high);
-        EXPECT_GT(most, high - 0.02 * width);
-        EXPECT_NEAR(sum / kCount, (low + high) / 2, 0.02 * width);
+        EXPECT_GT(most, high - step - 0.02 * width);
+        EXPECT_NEAR(sum / kCount, (low + high - step) / 2, 0.02 * width);
       }
     });
   }

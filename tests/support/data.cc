@@ -22,10 +22,20 @@ using Random = std::mt19937_64;
 // In [-1, 1).
 double Uniform(Random& random) { return std::ldexp(static_cast<double>(static_cast<std::int64_t>(random())), -63); }
 
-// `x`, not NaN, as a T: towards zero, finite numbers beyond T's range to its bounds.
+// `x`, not NaN, as a T: towards zero, numbers beyond T's range to its bounds, and infinities, too, if T has none. A
+// type without signs has the magnitude, or its least number.
 template <class T>
 T Convert(double x) {
-  if constexpr (std::is_same_v<T, Bool>) {
+  if constexpr (kIsF8<T>) {
+    constexpr bool kSigned = !std::is_same_v<T, F8E8M0>;
+    T nearest{};
+    for (int bits = 0; bits < (kSigned ? 128 : 256); ++bits) {
+      const T each{static_cast<std::uint8_t>(bits)};
+      if (ToDouble(each) <= std::fabs(x) && (std::isinf(x) || IsFinite(each))) nearest = each;
+    }
+    if (kSigned && std::signbit(x)) nearest.bits |= 0x80;
+    return nearest;
+  } else if constexpr (std::is_same_v<T, Bool>) {
     return Bool{static_cast<std::uint8_t>(x != 0 ? 1 : 0)};
   } else if constexpr (std::is_integral_v<T>) {
     if (x >= std::ldexp(1.0, std::numeric_limits<T>::digits)) return std::numeric_limits<T>::max();
@@ -76,6 +86,23 @@ struct Format<double> {
   static constexpr int kFraction = 52;
 };
 
+template <>
+struct Format<F8E5M2> {
+  using Bits = std::uint8_t;
+  static constexpr int kFraction = 2;
+};
+// No exponent is special: the NaNs have all bits.
+template <>
+struct Format<F8E4M3> {
+  using Bits = std::uint8_t;
+  static constexpr int kFraction = 3;
+};
+template <>
+struct Format<F8E8M0> {
+  using Bits = std::uint8_t;
+  static constexpr int kFraction = 0;
+};
+
 template <class T>
 constexpr auto kFractionMask = static_cast<typename Format<T>::Bits>((std::uint64_t{1} << Format<T>::kFraction) - 1);
 template <class T>
@@ -85,6 +112,8 @@ constexpr auto kExponentMask = static_cast<typename Format<T>::Bits>(
 template <class T>
 T RandomNan(Random& random) {
   using Bits = typename Format<T>::Bits;
+  if constexpr (std::is_same_v<T, F8E4M3>) return T{static_cast<Bits>(random() | 0x7f)};
+  if constexpr (std::is_same_v<T, F8E8M0>) return T{0xff};
   auto bits = static_cast<Bits>(random()) | kExponentMask<T>;
   if ((bits & kFractionMask<T>) == 0) bits |= 1;
   return std::bit_cast<T>(static_cast<Bits>(bits));
@@ -93,6 +122,7 @@ T RandomNan(Random& random) {
 template <class T>
 T RandomDenormal(Random& random) {
   using Bits = typename Format<T>::Bits;
+  if constexpr (std::is_same_v<T, F8E8M0>) return T{static_cast<Bits>(random() % 3)};  // next to the least number
   return std::bit_cast<T>(static_cast<Bits>(static_cast<Bits>(random()) & static_cast<Bits>(~kExponentMask<T>)));
 }
 
@@ -101,6 +131,7 @@ T AnyFinite(Random& random) {
   if constexpr (kIsFloat<T>) {
     using Bits = typename Format<T>::Bits;
     auto bits = static_cast<Bits>(random());
+    if constexpr (kIsF8<T>) return IsFinite(T{bits}) ? T{bits} : T{static_cast<Bits>(bits - 4)};
     if ((bits & kExponentMask<T>) == kExponentMask<T>) bits ^= Bits{1} << Format<T>::kFraction;
     return std::bit_cast<T>(bits);
   } else {
@@ -115,6 +146,9 @@ constexpr double Largest() {
   if constexpr (std::is_same_v<T, Bool>) return 1;
   if constexpr (std::is_same_v<T, Half>) return 65504;
   if constexpr (std::is_same_v<T, BFloat16>) return 0x1.fep127;
+  if constexpr (std::is_same_v<T, F8E4M3>) return 448;
+  if constexpr (std::is_same_v<T, F8E5M2>) return 57344;
+  if constexpr (std::is_same_v<T, F8E8M0>) return 0x1p127;
   if constexpr (std::is_arithmetic_v<T>) return static_cast<double>(std::numeric_limits<T>::max());
 }
 

@@ -41,6 +41,19 @@ double DecodeFloat16(std::uint16_t bits, int exponent_bits) {
   return (bits & 0x8000) != 0 ? -magnitude : magnitude;
 }
 
+// By the definitions of the OCP specifications.
+template <class T>
+double DecodeFloat8(T x) {
+  if constexpr (std::is_same_v<T, F8E8M0>) return x.bits == 255 ? kNan : std::ldexp(1, x.bits - 127);
+  const int fraction_bits = std::is_same_v<T, F8E4M3> ? 3 : 2, bias = std::is_same_v<T, F8E4M3> ? 7 : 15;
+  const int exponent = (x.bits & 0x7f) >> fraction_bits, fraction = x.bits & ((1 << fraction_bits) - 1);
+  double magnitude = exponent == 0 ? std::ldexp(fraction, 1 - bias - fraction_bits)
+                                   : std::ldexp(fraction + (1 << fraction_bits), exponent - bias - fraction_bits);
+  if (std::is_same_v<T, F8E4M3> && (x.bits & 0x7f) == 0x7f) magnitude = kNan;
+  if (std::is_same_v<T, F8E5M2> && exponent == 31) magnitude = fraction == 0 ? kInfinity : kNan;
+  return (x.bits & 0x80) != 0 ? -magnitude : magnitude;
+}
+
 template <class T>
 Element Decode(T x) {
   Element e;
@@ -54,6 +67,8 @@ Element Decode(T x) {
       e.real = DecodeFloat16(x.bits, 5);
     } else if constexpr (std::is_same_v<T, BFloat16>) {
       e.real = DecodeFloat16(x.bits, 8);
+    } else if constexpr (kIsF8<T>) {
+      e.real = DecodeFloat8(x);
     } else {
       e.real = static_cast<double>(x);
     }

@@ -27,15 +27,13 @@ std::optional<T> ParseElement(absl::string_view field) {
     if (field == "0" || field == "1") return Bool{static_cast<std::uint8_t>(field == "1")};
     return std::nullopt;
   } else if constexpr (kIsFloat<T>) {
-    if (const std::optional<bool> truth = ParseBool(field)) return FromDouble<T>(*truth ? 1 : 0);
+    if (const std::optional<bool> truth = ParseBool(field)) return FromNumber<T>(*truth ? 1 : 0);
     if constexpr (std::is_floating_point_v<T>) {
       return ParseFloat<T>(field);
     } else {
       const std::optional<double> value = ParseFloat<double>(field);
       if (!value.has_value()) return std::nullopt;
-      const T element = FromDouble<T>(*value);
-      if (std::isinf(ToDouble(element)) && !std::isinf(*value)) return std::nullopt;
-      return element;
+      return FromNumber<T>(*value);
     }
   } else {
     if (const std::optional<bool> truth = ParseBool(field)) return static_cast<T>(*truth ? 1 : 0);

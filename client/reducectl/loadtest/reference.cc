@@ -40,7 +40,7 @@ T RandomFloat(std::uint64_t random) {
   const auto mantissa = static_cast<Word>(random & ((std::uint64_t{1} << Format::kFraction) - 1));
   const auto exponent =
       static_cast<Word>(static_cast<Word>(Format::kBias - static_cast<int>(random >> 62 & 1)) << Format::kFraction);
-  const auto sign = static_cast<Word>((random >> 63) << (8 * sizeof(Word) - 1));
+  const auto sign = static_cast<Word>(Format::kSigned ? (random >> 63) << (8 * sizeof(Word) - 1) : 0);
   return std::bit_cast<T>(static_cast<Word>(mantissa | exponent | sign));
 }
 

@@ -56,7 +56,7 @@ std::vector<WrongReduce> WrongReduces() {
       {"results[0].value.dtype: got f64; allowed: f32",
        [=](auto* answer) { value(answer, 0)->set_dtype(v1::DTYPE_F64); }},
       {"results[1].value.dtype: got unspecified; allowed: bool, i8, i16, i32, i64, u8, u16, u32, u64, f16, bf16, f32, "
-       "f64",
+       "f64, f8_e4m3fn, f8_e5m2, f8_e8m0fnu",
        [](auto* answer) { answer->mutable_results(1)->clear_value(); }},
       {"results[2].value: got none; allowed: f, the member of f64", [=](auto* answer) { value(answer, 2)->clear_f(); }},
       {"results[1].value: got i; allowed: u, the member of u64", [=](auto* answer) { value(answer, 1)->set_i(1); }},

@@ -256,6 +256,23 @@ TEST(NpyHeaders, DTypesThatNumPyReads) {
   }
 }
 
+TEST(NpyHeaders, FloatsOf8Bits) {
+  EXPECT_EQ(ParseNpyHeader(Npy("'<f1'", "(3,)", "abc"))->dtype, "f8_e5m2");  // as ml_dtypes saves it
+  EXPECT_EQ(ParseNpyHeader(Npy("'<f1'", "(3,)", "abc"), "f8_e5m2")->dtype, "f8_e5m2");
+  EXPECT_THAT(ReadErrorOf(ParseNpyHeader(Npy("'<f1'", "(3,)", ""), "f8_e4m3fn")), HasSubstr("its own dtype, f8_e5m2"));
+  for (const char* const any : {"'<V1'", "'|V1'"}) {
+    const std::string file = Npy(any, "(3,)", "abc");
+    EXPECT_THAT(ReadErrorOf(ParseNpyHeader(file)), HasSubstr("with --dtype f8_e4m3fn, f8_e5m2 or f8_e8m0fnu"));
+    EXPECT_THAT(ReadErrorOf(ParseNpyHeader(file, "bf16")), HasSubstr("dtype: got '"));
+    for (const char* const dtype : {"f8_e4m3fn", "f8_e5m2", "f8_e8m0fnu"}) {
+      EXPECT_EQ(ParseNpyHeader(file, dtype)->dtype, dtype);
+      EXPECT_THAT(NpyHeader(dtype, {3}), HasSubstr("'descr': '|V1'"));
+      EXPECT_EQ(ParseNpyHeader(NpyHeader(dtype, {3}), dtype)->dtype, dtype);
+    }
+  }
+  EXPECT_THAT(ReadErrorOf(ParseNpyHeader(Npy("'<V2'", "(3,)", ""), "f8_e4m3fn")), HasSubstr("dtype: got '<V2'"));
+}
+
 TEST(NpyHeaders, Bf16WithoutAType) {
   const std::string file = Npy("'|V2'", "(3,)", "abcdef");
   EXPECT_THAT(ReadErrorOf(ParseNpyHeader(file)), HasSubstr("dtype: got '|V2'; allowed: "));

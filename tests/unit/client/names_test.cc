@@ -27,8 +27,8 @@ TEST(Names, AreThoseOfTheProtoInLowerCase) {
   EXPECT_THAT(PrecisionNames(), ElementsAre("f64", "exact"));
   EXPECT_THAT(NanPolicyNames(), ElementsAre("propagate", "omit"));
   EXPECT_THAT(OverflowPolicyNames(), ElementsAre("error", "wrap", "saturate"));
-  EXPECT_THAT(DTypeNames(),
-              ElementsAre("bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f16", "bf16", "f32", "f64"));
+  EXPECT_THAT(DTypeNames(), ElementsAre("bool", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f16", "bf16",
+                                        "f32", "f64", "f8_e4m3fn", "f8_e5m2", "f8_e8m0fnu"));
   EXPECT_THAT(OpNames(),
               ElementsAre("sum", "prod", "min", "max", "mean", "var", "std", "sum_squares", "l1", "l2", "argmin",
                           "argmax", "any", "all", "count_nonzero", "nan_count", "bit_and", "bit_or", "bit_xor", "count",

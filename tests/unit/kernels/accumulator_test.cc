@@ -49,8 +49,8 @@ void ExpectKeysInOrder(std::vector<T> elements) {
 template <class T>
 std::vector<T> AllButNan() {
   std::vector<T> all;
-  for (int bits = 0; bits < 65536; ++bits) {
-    const T x{static_cast<std::uint16_t>(bits)};
+  for (int bits = 0; bits < 1 << (8 * sizeof(T)); ++bits) {
+    const T x{static_cast<decltype(T::bits)>(bits)};
     if (!IsNan(x)) all.push_back(x);
   }
   return all;
@@ -75,6 +75,9 @@ std::vector<T> Samples() {
 TEST(OrderKey, FollowsTheOrderOfFloats) {
   ExpectKeysInOrder(AllButNan<Half>());
   ExpectKeysInOrder(AllButNan<BFloat16>());
+  ExpectKeysInOrder(AllButNan<F8E4M3>());
+  ExpectKeysInOrder(AllButNan<F8E5M2>());
+  ExpectKeysInOrder(AllButNan<F8E8M0>());
   ExpectKeysInOrder(Samples<float, std::uint32_t>());
   ExpectKeysInOrder(Samples<double, std::uint64_t>());
 }

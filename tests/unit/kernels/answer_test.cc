@@ -85,7 +85,8 @@ template <class T>
 void ExpectBitsOfKeys() {
   using Key = typename OrderKey<T>::Type;
   for (int bits = 0; bits < 1 << 16; ++bits) {  // the highest bits of an element
-    const auto pattern = static_cast<Key>(static_cast<std::uint64_t>(bits) << (8 * sizeof(T) - 16) | (bits & 1));
+    const auto pattern =
+        static_cast<Key>((static_cast<std::uint64_t>(bits) << 48 >> (64 - 8 * sizeof(T))) | (bits & 1));
     ASSERT_EQ(BitsOfKey<T>(OrderKey<T>::Of(std::bit_cast<T>(pattern))), pattern);
   }
 }
@@ -93,6 +94,9 @@ void ExpectBitsOfKeys() {
 TEST(Answer, ElementsHaveTheBitsOfTheirKeys) {
   ExpectBitsOfKeys<Half>();
   ExpectBitsOfKeys<BFloat16>();
+  ExpectBitsOfKeys<F8E4M3>();
+  ExpectBitsOfKeys<F8E5M2>();
+  ExpectBitsOfKeys<F8E8M0>();
   ExpectBitsOfKeys<float>();
   ExpectBitsOfKeys<double>();
   EXPECT_EQ(BitsOfKey<std::uint32_t>(~0U), ~0U);

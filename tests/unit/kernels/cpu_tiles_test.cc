@@ -223,7 +223,7 @@ TEST(VectorTargets, Avx2AndAvx512GiveTheSameBits) {
       GTEST_SKIP() << "this machine has no " << hwy::TargetName(target);
     }
   }
-  for (const DType dtype : {DType::kF16, DType::kBF16, DType::kF32, DType::kF64}) {
+  for (const DType dtype : {DType::kF16, DType::kBF16, DType::kF32, DType::kF64, DType::kF8E4M3, DType::kF8E8M0}) {
     const Bytes array = test::MakeData(DataKind::kUniform, dtype, 20'001, 4);
     const ReduceSpec spec = SpecOf(dtype, 20'001, test::OpsOf(dtype), NanPolicy::kPropagate);
     Partial partials[2];

@@ -104,6 +104,87 @@ TYPED_TEST(DType16, FromDoubleIsTheNearest) {
   EXPECT_TRUE(IsNan(FromDouble<TypeParam>(NAN)));
 }
 
+// Floats of 8 bits, from the definitions of the OCP specifications: bits, and the value in units of 2^-unit.
+template <class T>
+class DType8 : public ::testing::Test {
+ public:
+  static constexpr bool kScale = std::is_same_v<T, F8E8M0>, kE4M3 = std::is_same_v<T, F8E4M3>;
+
+  static double Decode(int bits) {
+    if (kScale) return bits == 255 ? kNan : std::exp2(bits - 127);
+    const int fraction_bits = kE4M3 ? 3 : 2, steps = 1 << fraction_bits;
+    const int exponent = (bits & 0x7f) / steps, fraction = bits % steps;
+    double magnitude = exponent == 0 ? fraction : (steps + fraction) * std::exp2(exponent - 1);
+    magnitude *= std::exp2(kE4M3 ? -9 : -16);
+    if (kE4M3 && (bits & 0x7f) == 0x7f) magnitude = kNan;
+    if (!kE4M3 && exponent == 31) magnitude = fraction == 0 ? HUGE_VAL : kNan;
+    return bits < 0x80 ? magnitude : -magnitude;
+  }
+
+ private:
+  static constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+};
+using Floats8 = ::testing::Types<F8E4M3, F8E5M2, F8E8M0>;
+TYPED_TEST_SUITE(DType8, Floats8);
+
+TYPED_TEST(DType8, EveryBitPattern) {
+  for (int bits = 0; bits < 256; ++bits) {
+    const TypeParam x{static_cast<std::uint8_t>(bits)};
+    const double expected = TestFixture::Decode(bits);
+    EXPECT_EQ(IsNan(x), std::isnan(expected)) << bits;
+    EXPECT_EQ(IsFinite(x), std::isfinite(expected)) << bits;
+    EXPECT_EQ(IsNonzero(x), expected != 0) << bits;
+    EXPECT_EQ(std::isnan(ToDouble(x)), std::isnan(expected)) << bits;
+    using Wide = typename WideOf<TypeParam>::Type;
+    const double wide = ToDouble(FromDouble<Wide>(ToDouble(x)));
+    EXPECT_EQ(std::isnan(wide), std::isnan(expected)) << bits;
+    EXPECT_EQ(IsNan(FromDouble<TypeParam>(ToDouble(x))), IsNan(x)) << bits;
+    if (std::isnan(expected)) continue;
+    EXPECT_EQ(ToDouble(x), expected) << bits;
+    EXPECT_EQ(wide, expected) << bits;
+    EXPECT_EQ(std::signbit(ToDouble(x)), std::signbit(expected)) << bits;
+    EXPECT_EQ(FromDouble<TypeParam>(expected).bits, bits);
+    EXPECT_EQ(FromNumber<TypeParam>(expected)->bits, bits);
+  }
+  EXPECT_EQ(ToDouble(F8E4M3{0x7e}), 448);
+  EXPECT_EQ(ToDouble(F8E4M3{1}), 0x1p-9);
+  EXPECT_EQ(ToDouble(F8E5M2{0x7b}), 57344);
+  EXPECT_EQ(ToDouble(F8E5M2{1}), 0x1p-16);
+  EXPECT_EQ(ToDouble(F8E8M0{0}), 0x1p-127);
+  EXPECT_EQ(ToDouble(F8E8M0{254}), 0x1p127);
+}
+
+TYPED_TEST(DType8, FromDoubleIsTheNearest) {
+  constexpr int kHighest = FloatFormat<TypeParam>::kInfinity;
+  for (int bits = 0; bits < kHighest - 1; ++bits) {
+    const double here = TestFixture::Decode(bits), next = TestFixture::Decode(bits + 1);
+    if (!std::isfinite(next)) break;
+    const double middle = here + (next - here) / 2;
+    // A scale has no fraction: its ties go to the larger one. All between the two least ones do, as in ml_dtypes.
+    const int tie = TestFixture::kScale ? bits + 1 : bits + (bits & 1);
+    const bool least = TestFixture::kScale && bits == 0;
+    EXPECT_EQ(FromDouble<TypeParam>(middle).bits, tie) << here;
+    EXPECT_EQ(FromDouble<TypeParam>(std::nextafter(middle, 0)).bits, least ? 1 : bits) << here;
+    EXPECT_EQ(FromDouble<TypeParam>(std::nextafter(middle, HUGE_VAL)).bits, bits + 1) << here;
+  }
+  for (const double beyond : {1e300, HUGE_VAL, -1e300, -HUGE_VAL}) {
+    const TypeParam x = FromDouble<TypeParam>(beyond);
+    EXPECT_FALSE(IsFinite(x)) << beyond;
+    EXPECT_EQ(IsNan(x), !(std::is_same_v<TypeParam, F8E5M2>)) << beyond;
+  }
+  EXPECT_FALSE(FromNumber<TypeParam>(1e300).has_value());
+  EXPECT_EQ(FromNumber<TypeParam>(HUGE_VAL).has_value(), (std::is_same_v<TypeParam, F8E5M2>));
+  EXPECT_TRUE(IsNan(*FromNumber<TypeParam>(NAN)));
+}
+
+TEST(DType, WhatFloatsOf8BitsCannotHold) {
+  EXPECT_EQ(FromNumber<F8E4M3>(464)->bits, 0x7e);  // halfway to 480, whose bits are a NaN's
+  EXPECT_FALSE(FromNumber<F8E4M3>(464.1).has_value());
+  EXPECT_EQ(FromNumber<F8E5M2>(61439)->bits, 0x7b);
+  EXPECT_FALSE(FromNumber<F8E5M2>(61440).has_value());
+  for (const double x : {0.0, -0.0, -1.0}) EXPECT_FALSE(FromNumber<F8E8M0>(x).has_value());
+}
+
 TEST(DType, PredicatesOfWiderFloats) {
   const double kNan = std::numeric_limits<double>::quiet_NaN();
   for (const double x : {0.0, -0.0, 1.0, -1.0, 0x1p-149, -0x1p-149, std::numeric_limits<double>::infinity()}) {

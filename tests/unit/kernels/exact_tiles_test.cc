@@ -26,7 +26,8 @@ namespace {
 using test::Bytes;
 using test::OnlyTarget;
 
-constexpr DType kFloats[] = {DType::kF16, DType::kBF16, DType::kF32, DType::kF64};
+constexpr DType kFloats[] = {DType::kF16,    DType::kBF16,   DType::kF32,   DType::kF64,
+                             DType::kF8E4M3, DType::kF8E5M2, DType::kF8E8M0};
 
 ExactSums ByElement(DType dtype, const void* array, std::int64_t count, AccumulatorSet set) {
   return VisitDType(dtype, [&]<class T>(std::type_identity<T>) {

@@ -27,7 +27,7 @@ namespace {
 TEST(QuickOpsTest, OpsHaveAKindAndAFold) {
   for (const DTypeRow& dtype : kDTypes) {
     for (const OpRow& op : kOps) {
-      if (!Supports(op.op, dtype.dtype) || !HasAccumulator(op.op)) continue;
+      if (!HasKernels(dtype.dtype) || !Supports(op.op, dtype.dtype) || !HasAccumulator(op.op)) continue;
       const std::vector<QuickOps> kinds = QuickOpsOf({.dtype = dtype.dtype, .ops = {op.op}});
       ASSERT_EQ(kinds.size(), 1u) << op.name << " of " << dtype.name;
       EXPECT_TRUE(VisitQuickFold(kinds[0].kind, dtype.dtype, false, [](auto) { return true; }))
@@ -253,8 +253,11 @@ void AskAll() {
 
 TEST(QuickOpsTest, AnswerAsAStateOfEveryDType) {
   for (const DTypeRow& row : kDTypes) {
+    if (!HasKernels(row.dtype)) continue;
     SCOPED_TRACE(row.name);
-    VisitDType(row.dtype, []<class T>(std::type_identity<T>) { AskAll<T>(); });
+    VisitDType(row.dtype, []<class T>(std::type_identity<T>) {
+      if constexpr (!kIsF8<T>) AskAll<T>();
+    });
   }
 }
 
