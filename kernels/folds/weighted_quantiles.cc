@@ -62,7 +62,7 @@ Weight WeightAt(const void* weights, std::int64_t i) {
   const W weight = ElementAt<W>(weights, i);
   if constexpr (kIsFloat<W>) {
     constexpr int kFraction = FloatFormat<double>::kFraction;
-    constexpr int kUnit = 1 - FloatFormat<W>::kBias - FloatFormat<W>::kFraction;  // 2^kUnit is the smallest number
+    constexpr int kUnit = FloatFormat<W>::kUnit;
     const double value = ToDouble(weight);
     if (std::isnan(value)) return {.kind = WeightKind::kNan};
     if (value == 0) return {};
