@@ -494,9 +494,15 @@ Asked::Asked(const v1::ReduceRequest& request)
     // One with wrong parameters is the server's to refuse.
     calls.push_back(ParseCall("calls", call).value_or(OpCall(Op::kCount)));
   }
-  if (!request.has_array()) return;
-  dtype = request.array().dtype();
-  const auto& shape = request.array().shape();
+  SetArray(request);
+}
+
+void Asked::SetArray(const v1::ArraySpec* array) {
+  dtype = 0;
+  count.reset();
+  if (array == nullptr) return;
+  dtype = array->dtype();
+  const auto& shape = array->shape();
   // ArrayBytes has checked the shape: the product can only overflow if it is 0.
   std::int64_t product = std::count(shape.begin(), shape.end(), 0) > 0 ? 0 : 1;
   for (const std::int64_t extent : shape) product = product == 0 ? 0 : product * extent;

@@ -31,6 +31,13 @@ struct Asked {
   // The question of the first state; the elements of all of them.
   explicit Asked(const v1::MergeRequest& request);
 
+  // Takes the dtype and the count of what names an array: v1::ReduceRequest, or v1::SideArray.
+  template <class From>
+  void SetArray(const From& from) {
+    SetArray(from.has_array() ? &from.array() : nullptr);
+  }
+  void SetArray(const v1::ArraySpec* array);  // null: only the server knows it
+
   absl::InlinedVector<int, 8> ops{};  // numbers of v1::Op
   std::vector<OpCall> calls{};        // the same with their parameters, if there are any
   int dtype = 0;                      // of the array; 0: only the server knows

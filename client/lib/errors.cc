@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "absl/strings/cord.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "reduced/errors.h"
@@ -26,6 +27,14 @@ absl::Status WithMessage(const absl::Status& error, absl::string_view message) {
   absl::Status other(error.code(), message);
   error.ForEachPayload([&other](absl::string_view key, const absl::Cord& value) { other.SetPayload(key, value); });
   return other;
+}
+
+absl::Status OfOperand(std::size_t index, const absl::Status& error) {
+  if (error.ok() || absl::IsCancelled(error) || absl::IsDeadlineExceeded(error)) return error;
+  const absl::string_view message = error.message();
+  const bool of_field = absl::StartsWith(message, "dtype:") || absl::StartsWith(message, "shape") ||
+                        absl::StartsWith(message, "data:") || absl::StartsWith(message, "reader:");
+  return WithMessage(error, absl::StrCat("operands[", index, of_field ? "]." : "]: ", message));
 }
 
 std::string RequestIdOf(const absl::Status& error) {

@@ -66,6 +66,21 @@ absl::Status ToProto(const std::vector<std::string>& states, const std::vector<s
   return absl::OkStatus();
 }
 
+// Makes states of floats those of the same elements as f64.
+absl::Status WidenStates(v1::MergeRequest* request) {
+  for (int i = 0; i < request->states_size(); ++i) {
+    v1::State& state = *request->mutable_states(i);
+    const std::optional<DType> dtype = DTypeFromNumber(state.dtype());
+    if (!dtype.has_value() || !RowOf(*dtype).is_float) continue;
+    if (state.has_extrema()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("states[", i, "].extrema: got them with as_f64; allowed: ops of sums and counts"));
+    }
+    state.set_dtype(v1::DTYPE_F64);
+  }
+  return absl::OkStatus();
+}
+
 MergeReply ReplyFromProto(const v1::MergeResponse& from) {
   MergeReply to{.results = client::FromProto(from.results()), .count = from.count()};
   if (from.has_state()) to.state = from.state().SerializeAsString();
@@ -210,6 +225,7 @@ absl::StatusOr<MergeReply> MergeStates(const std::vector<std::string>& states, c
   v1::MergeRequest request;
   absl::Status status = CheckNames(states, options.names);
   if (status.ok()) status = ToProto(states, options.names, {options.return_state, options.results}, &request);
+  if (status.ok() && options.as_f64) status = WidenStates(&request);
   v1::MergeResponse response;
   if (status.ok()) status = reduced::MergeStates(request, StateLimits(), options.names, &response, options.rows);
   if (!status.ok()) return status;

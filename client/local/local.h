@@ -30,6 +30,11 @@ class LocalEngine {
   absl::StatusOr<Reply> Reduce(const ArrayView& array, const std::vector<std::string>& ops,
                                const ReduceOptions& options = {}) const;
 
+  // As Client::ReduceMany, of arrays as Reduce takes them. Small ones do not each wait for another thread.
+  absl::StatusOr<std::vector<Reply>> ReduceMany(const std::vector<ArrayView>& arrays,
+                                                const std::vector<std::string>& ops,
+                                                const ReduceOptions& options = {}) const;
+
   // As Client::ReduceArray of an array in memory. Of PartitionOptions, `keep` and `write_to` must
   // be absent: there is no server.
   absl::StatusOr<ArrayReply> ReduceArray(const ArrayView& array, const std::vector<std::string>& ops,

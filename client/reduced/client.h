@@ -139,6 +139,14 @@ class REDUCED_EXPORT Client {
   Call ReduceAsync(const RemoteArray& array, const std::vector<std::string>& ops, const ReduceOptions& options,
                    Done done);
 
+  // Reduces many arrays by the same ops: the replies are those of Reduce of each, in the order of `operands`, which may
+  // differ in dtype and shape. Arrays of less than 512 KiB, resident arrays and regions go together, up to 1,024 and
+  // 4 MiB in a call; others by a Reduce each, as their size asks for. One timeout is for all of them. The first
+  // error ends it, and names the operand: "operands[3].dtype: got ...". INVALID_ARGUMENT: there is no operand.
+  // UNIMPLEMENTED: the server has no such calls.
+  absl::StatusOr<std::vector<Reply>> ReduceMany(const std::vector<Operand>& operands,
+                                                const std::vector<std::string>& ops, const ReduceOptions& options = {});
+
   // Reduces an array along axes, of segments, by keys or under a mask: the results of each op are an array. Sent in a
   // message or, if it has more than 32 MiB (an array beside it: 8 MiB), stored in the memory of the server's CPU until
   // the call ends; ReduceOptions.via is "auto" or "inline". UNIMPLEMENTED: the server has no such requests.

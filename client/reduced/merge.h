@@ -26,6 +26,9 @@ struct MergeStatesOptions {
   // 1: the parts are consecutive. Else they lie side by side, as blocks of an array that is cut along another than the
   // first of the dimensions that are reduced: as many rows as those before that dimension have together.
   std::int64_t rows = 1;
+  // Of MergeStates: states of floats of several dtypes merge as those of the same elements as f64, which has all of
+  // them. INVALID_ARGUMENT: an op answers with an element or its index, such as max.
+  bool as_f64 = false;
 };
 
 // Merges the states of consecutive parts (Reply.state), in the order of the array, or of blocks side by side. Computes

@@ -52,6 +52,8 @@ struct KeepOptions {
 // An array beside the one that is reduced: in the caller's memory, which a view must not need a reader for, or where
 // the server can read it.
 using SideArray = std::variant<ArrayView, RemoteArray>;
+// One of the arrays of Client::ReduceMany, likewise.
+using Operand = SideArray;
 
 // Consecutive stretches of dimension 0, of i32 or i64 bounds.
 struct Segments {

@@ -368,6 +368,13 @@ constexpr bool kLanesWorkAlone = false;
 constexpr std::int64_t kCalibrationBytes = 48 << 20;
 #endif
 
+// The lane that a thread holds in CpuEngine::OnLane; no engine: it holds none.
+struct HeldLane {
+  const Engine* engine = nullptr;
+  int lane = 0;
+};
+thread_local HeldLane held_lane;
+
 class CpuEngine final : public Engine {
  public:
   explicit CpuEngine(const EngineOptions& options)
@@ -419,6 +426,10 @@ class CpuEngine final : public Engine {
       if (!state.ok()) return std::move(done)(state.status());
       return std::move(done)(AnswerOf(*std::move(state), since_call.micros()));
     }
+    if (held_lane.engine == this) {
+      job.limit.Start();
+      return std::move(done)(ReduceOnLane(job, *arenas_[held_lane.lane], scratch_));
+    }
     Lanes::Ticket ticket = TicketOf(job, calibration_);
     if (job.partition.has_value()) AddPartition(job, &ticket);
     lanes_.Submit(
@@ -431,6 +442,16 @@ class CpuEngine final : public Engine {
           std::move(done)(std::move(answer));
         },
         std::move(ticket));
+  }
+
+  void OnLane(const Job& all, Work work) override {
+    lanes_.Submit(
+        [this, work = std::move(work)](absl::StatusOr<int> lane) mutable {
+          if (lane.ok()) held_lane = {this, *lane};
+          std::move(work)(lane.status());
+          held_lane = {};
+        },
+        TicketOf(all, calibration_));
   }
 
   void Measure(Job job, int repeats, Measured done) override {

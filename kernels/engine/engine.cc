@@ -9,13 +9,17 @@
 
 namespace reduced {
 
-void Combine(const Answer& later, Answer* into) {
-  Combine(later.state, &into->state);
+void Add(const Timing& later, Timing* into) {
   for (const TimingStage& stage : kTimingStages) {
-    const std::optional<double>& micros = later.timing.*stage.micros;
-    std::optional<double>& sum = into->timing.*stage.micros;
+    const std::optional<double>& micros = later.*stage.micros;
+    std::optional<double>& sum = into->*stage.micros;
     if (micros.has_value()) sum = sum.value_or(0) + *micros;
   }
+}
+
+void Combine(const Answer& later, Answer* into) {
+  Combine(later.state, &into->state);
+  Add(later.timing, &into->timing);
   into->ran = later.ran;
 }
 

@@ -77,6 +77,9 @@ struct Answer {
   Timing timing{};
 };
 
+// Adds the times of each stage.
+void Add(const Timing& later, Timing* into);
+
 // Adds the result of the elements that follow: the states are combined, the times of each stage summed. `ran` becomes
 // that of `later`.
 void Combine(const Answer& later, Answer* into);
@@ -165,6 +168,14 @@ class Engine {
   // same job always has the same answers, but for products of floats of an array that a GPU takes in pieces, and states
   // in Precision::kF64: what room there is decides where outputs are cut.
   virtual void Reduce(Job job, Done done) = 0;
+
+  // Calls `work` with OK on a lane. As long as it runs, Reduce of this engine on its thread neither waits nor hands the
+  // job over, but reduces on that lane, and calls `done` before it returns: for many small jobs, each of which takes
+  // less time than a hand-off. `all` says what the queue is to know of them together: deadline, cancelled, admitted,
+  // caller, and a spec and an array of their bytes, which is not read. Never waits itself. `work` is called exactly
+  // once, with an error of the queue otherwise: see Reduce. By default, an engine without a use for that, at once.
+  using Work = absl::AnyInvocable<void(const absl::Status&) &&>;
+  virtual void OnLane(const Job& /*all*/, Work work) { std::move(work)(absl::OkStatus()); }
 
   // An array that arrives in pieces is best reduced in stretches of so many bytes, a multiple of every element's size.
   virtual std::int64_t staging_bytes() const { return std::int64_t{256} << 10; }

@@ -122,6 +122,22 @@ void Admission::Leave() {
   if (std::exchange(inside_, false)) backend_.gate.Leave();
 }
 
+absl::Status CheckQueues(const Engines& engines, std::uint64_t caller, absl::Time deadline, std::size_t bytes) {
+  if (bytes <= kSmallMessageBytes) return absl::OkStatus();
+  const Engine* shortest = nullptr;
+  absl::Status why;
+  for (const auto& engine : engines.all()) {
+    absl::Status status = engine->CheckRoom(caller, deadline);
+    if (status.ok()) return status;
+    if (shortest != nullptr && engine->waiting_us(kSmallMessageBytes) >= shortest->waiting_us(kSmallMessageBytes)) {
+      continue;
+    }
+    shortest = engine.get();
+    why = std::move(status);
+  }
+  return shortest == nullptr ? why : WithRetryHint(std::move(why), QueueRetryDelay(*shortest));
+}
+
 absl::Duration QueueRetryDelay(const Engine& engine) {
   const double ms = engine.waiting_us(std::numeric_limits<std::int64_t>::max()) / 2 / 1e3;
   return absl::Milliseconds(static_cast<int>(std::clamp(ms, 1.0, 1000.0)));

@@ -15,6 +15,7 @@
 #ifndef REDUCED_SERVER_CALLS_ADMISSION_H_
 #define REDUCED_SERVER_CALLS_ADMISSION_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -22,6 +23,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "kernels/engine/engine.h"
+#include "kernels/engine/engines.h"
 #include "kernels/engine/memory_budget.h"
 #include "server/calls/backend.h"
 #include "server/config/rpc.h"
@@ -76,6 +78,12 @@ class Admission {
   Slot slot_ = Slot::kNone;  // that is held
   MemoryLease memory_;       // of the call itself
 };
+
+// The messages of requests whose elements are reduced at once, and never wait for a lane.
+inline constexpr std::int64_t kSmallMessageBytes = 256 << 10;
+// Before a message of `bytes` is parsed. RESOURCE_EXHAUSTED: it is larger than that, and no engine has room for a
+// request of the caller that must wait for a lane. The reason is that of the engine where it would wait least.
+absl::Status CheckQueues(const Engines& engines, std::uint64_t caller, absl::Time deadline, std::size_t bytes);
 
 // The retry hint of a full engine queue: the time until about half of what waits is done. From 1 ms to 1 s.
 absl::Duration QueueRetryDelay(const Engine& engine);

@@ -54,6 +54,7 @@ void FillServerInfo(const Backend& backend, v1::GetServerInfoResponse* info) {
   info->mutable_limits()->set_max_message_bytes(limits.max_message_bytes);
   info->mutable_limits()->set_max_elements(limits.max_elements);
   info->mutable_limits()->set_max_ops(limits.max_ops);
+  info->mutable_limits()->set_max_operands(limits.max_operands);
   info->mutable_limits()->set_max_ladder_bytes(limits.max_ladder_bytes);
   info->mutable_limits()->set_max_result_bytes(limits.max_result_bytes);
   info->mutable_limits()->set_max_streams(limits.max_streams);

@@ -88,6 +88,11 @@ Source SourceOf(Rpc rpc, const v1::ReduceRequest& request, bool outside) {
   return row->source == Source::kInline && rpc == Rpc::kSessionReduce ? Source::kSession : row->source;
 }
 
+Source SourceOf(const v1::SideArray& operand) {
+  const SourceRow<v1::SideArray>* const row = FindSource(operand);
+  return row == nullptr ? Source::kNone : row->source;
+}
+
 absl::StatusOr<Operand> ResolveOperand(const v1::ReduceRequest& request, Backend& backend, absl::string_view caller) {
   return Resolve(request, backend, caller);
 }

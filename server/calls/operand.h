@@ -33,6 +33,8 @@ struct OutsideElements {
 // kSession. `outside`: whether its elements came beside it, which are kRing.
 Source SourceOf(Rpc rpc, const v1::ReduceRequest& request, bool outside = false);
 
+Source SourceOf(const v1::SideArray& operand);
+
 // Finds the array of a request. INVALID_ARGUMENT: as wire/request.h. NOT_FOUND: an unknown array id or region token.
 // PERMISSION_DENIED: an array that is not `caller`'s. OUT_OF_RANGE: beyond the end of a region.
 absl::StatusOr<Operand> ResolveOperand(const v1::ReduceRequest& request, Backend& backend, absl::string_view caller);

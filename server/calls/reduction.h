@@ -2,30 +2,23 @@
 #ifndef REDUCED_SERVER_CALLS_REDUCTION_H_
 #define REDUCED_SERVER_CALLS_REDUCTION_H_
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
-#include <string>
-#include <vector>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "grpcpp/server_context.h"
-#include "kernels/engine/engine.h"
 #include "kernels/engine/memory_budget.h"
 #include "kernels/engine/stopwatch.h"
-#include "proto/question/question.h"
 #include "reduced/v1/reduced.pb.h"
 #include "server/calls/admission.h"
-#include "server/calls/array_results.h"
+#include "server/calls/array_reduction.h"
 #include "server/calls/backend.h"
 #include "server/calls/operand.h"
 #include "server/observe/call_record.h"
-#include "server/wire/request.h"
 
 namespace reduced::server {
 
@@ -35,7 +28,7 @@ class Reduction {
   using Done = absl::AnyInvocable<void(const absl::Status&) &&>;
 
   // `rpc`: the kind of call. `backend` must outlive the reduction.
-  Reduction(Rpc rpc, Backend& backend) : rpc_(rpc), backend_(backend), admission_(rpc, backend) {}
+  Reduction(Rpc rpc, Backend& backend) : rpc_(rpc), admission_(rpc, backend), call_{backend, admission_} {}
   // Arrays that were kept for a client that has gone away before it was answered are deleted.
   ~Reduction();
   Reduction(const Reduction&) = delete;
@@ -57,65 +50,37 @@ class Reduction {
   void Refuse(const absl::Status& why, Done done);
 
   // Ends the reduction early with CANCELLED, unless it is done. Thread-safe.
-  void Cancel() { cancelled_->store(true, std::memory_order_relaxed); }
+  void Cancel() { call_.cancelled->store(true, std::memory_order_relaxed); }
 
   // For the decoded message: see HoldDecoded.
   MemoryLease* message_memory() { return &memory_; }
   // In `done`: who pays for the response, and what is set aside for it, as a message and encoded: see Encode.
   CallPayers payers() const { return admission_.payers(); }
   std::uint64_t key() const { return admission_.key(); }
-  MemoryLease* answer_memory() { return &answer_memory_; }
+  MemoryLease* answer_memory() { return &call_.answer_memory; }
   // Once the messages of request and response are freed: returns both.
   void ReturnMemory() {
     memory_.Return();
-    answer_memory_.Return();
+    call_.answer_memory.Return();
   }
 
   double micros() const { return since_arrival_.micros(); }
 
  private:
-  absl::Status Begin(const v1::ReduceRequest& request, std::optional<OutsideElements> outside);
-  // Of the arrays beside the one that is reduced.
-  absl::StatusOr<FoundSide> FindSide(const char* field, const v1::SideArray& side);
-  // Checks the results of a partition, and has the job answer it.
-  absl::Status SetPartition(const v1::ReduceRequest& request, Question question, Job* job);
-  // Sets memory aside for the results, and for the states if they are wanted.
-  absl::Status PrepareArrays(const v1::ReduceRequest& request, const ArrayResults::Form& form);
-  absl::Status AnswerStates();
-  // Chooses the engine.
-  absl::Status Place(const std::optional<Partition>& partition);
-  absl::Status WhyStop() const { return reduced::WhyStop(cancelled_, deadline_, limit_); }
-  void End(absl::StatusOr<reduced::Answer> answer);
-  absl::Status FillArrays(const reduced::Answer& answer);
-  absl::Status WhyFailed(const absl::Status& status) const;
   void Answer(const absl::Status& status);
 
   const Stopwatch since_arrival_;
   const Rpc rpc_;
-  Backend& backend_;
-  absl::Time deadline_ = absl::InfiniteFuture();
-  const CancelFlag cancelled_ = std::make_shared<std::atomic<bool>>(false);
-  RunLimit limit_{backend_.limits.max_run_time};  // starts again after the engine, less the time that this took
   const grpc::CallbackServerContext* context_ = nullptr;
   const CallTag* tag_ = nullptr;
   v1::ReduceResponse* response_ = nullptr;
   std::optional<double> receive_us_;
   Done done_;
   Admission admission_;
-  MemoryLease memory_;         // for the message
-  MemoryLease answer_memory_;  // for results and states, and the response that has them
-  ReduceSpec spec_;
-  Wanted wanted_;
+  ReducingCall call_;
+  MemoryLease memory_;  // for the message
   Source source_ = Source::kNone;
-  Operand operand_;
-  std::vector<HeldArray> sides_;         // bounds, keys and masks
-  std::optional<ArrayResults> results_;  // of a partition
-  std::vector<State> states_;            // of its outputs, if they are wanted
-  std::vector<absl::Status> op_errors_;  // likewise
-  std::int64_t positions_ = 0;           // of each output: ArraysState.positions
-  Engine* engine_ = nullptr;             // null until it is chosen
-  Execution ran_;
-  Timing timing_;
+  ArrayReduction array_{call_};
 };
 
 }  // namespace reduced::server

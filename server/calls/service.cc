@@ -87,9 +87,10 @@ class ReduceCall final : public grpc::ServerUnaryReactor {
 };
 
 // The messages of all methods are handled as bytes: see calls.h.
-using UnaryMethods = v1::Reduction::WithRawCallbackMethod_Reduce<v1::Reduction::WithRawCallbackMethod_Merge<
-    v1::Reduction::WithRawCallbackMethod_ListArrays<v1::Reduction::WithRawCallbackMethod_DeleteArray<
-        v1::Reduction::WithRawCallbackMethod_GetServerInfo<v1::Reduction::Service>>>>>;
+using UnaryMethods = v1::Reduction::WithRawCallbackMethod_Reduce<
+    v1::Reduction::WithRawCallbackMethod_Merge<v1::Reduction::WithRawCallbackMethod_ListArrays<
+        v1::Reduction::WithRawCallbackMethod_DeleteArray<v1::Reduction::WithRawCallbackMethod_ReduceMany<
+            v1::Reduction::WithRawCallbackMethod_GetServerInfo<v1::Reduction::Service>>>>>>;
 using ReductionMethods = v1::Reduction::WithRawCallbackMethod_ReduceStream<
     v1::Reduction::WithRawCallbackMethod_PutArray<v1::Reduction::WithRawCallbackMethod_Session<
         v1::Reduction::WithRawCallbackMethod_GetArray<v1::Reduction::WithRawCallbackMethod_Ladder<UnaryMethods>>>>>;
@@ -109,6 +110,10 @@ class ReductionService final : public ReductionMethods {
     auto* const call = new ReduceCall(backend_, context, response);  // OnDone deletes it
     call->Start(Taken(request));
     return call;
+  }
+  grpc::ServerUnaryReactor* ReduceMany(Context* context, const grpc::ByteBuffer* request,
+                                       grpc::ByteBuffer* response) override {
+    return RunReduceMany(backend_, context, Taken(request), response);
   }
   grpc::ServerReadReactor<grpc::ByteBuffer>* ReduceStream(Context* context, grpc::ByteBuffer* response) override {
     return RunStream(backend_, context, response);

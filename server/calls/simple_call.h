@@ -1,4 +1,5 @@
-// What unary calls without a flow of their own have in common: GetServerInfo, Merge, ListArrays and DeleteArray.
+// What unary calls without a flow of their own have in common: GetServerInfo, Merge, ListArrays and DeleteArray; and
+// ReduceMany.
 #ifndef REDUCED_SERVER_CALLS_SIMPLE_CALL_H_
 #define REDUCED_SERVER_CALLS_SIMPLE_CALL_H_
 
@@ -18,6 +19,7 @@
 #include "server/calls/admission.h"
 #include "server/calls/backend.h"
 #include "server/calls/watchdog.h"
+#include "server/observe/call_record.h"
 #include "server/wire/encode.h"
 #include "server/wire/status.h"
 
@@ -55,21 +57,25 @@ class SimpleCall final : public grpc::ServerUnaryReactor {
     MemoryLease memory;
     return server::Encode(message, admission_.payers(), &memory, response);
   }
+  const Admission& admission() const { return admission_; }
   const std::string& caller() const { return admission_.caller(); }
   std::uint64_t key() const { return admission_.key(); }
   absl::Time deadline() const { return deadline_; }
   const CancelFlag& cancelled() const { return cancelled_; }
 
-  // Ends the call, once, and returns it.
-  SimpleCall* End(const absl::Status& status) {
+  double micros() const { return since_arrival_.micros(); }
+
+  // Ends the call, once, and returns it. `record`: what there is to tell besides.
+  SimpleCall* End(const absl::Status& status, CallRecord record = {}) {
     memory_ = {};
     admission_.Release();
-    backend_.observer.End({.rpc = rpc_,
-                           .tag = &tag_,
-                           .context = context_,
-                           .caller = &admission_.admitted(),
-                           .total_us = since_arrival_.micros(),
-                           .status = status});
+    record.rpc = rpc_;
+    record.tag = &tag_;
+    record.context = context_;
+    record.caller = &admission_.admitted();
+    record.total_us = micros();
+    record.status = status;
+    backend_.observer.End(record);
     watch_.Await(Wait::kResponse, key());
     steps_.fetch_add(1, std::memory_order_release);
     Finish(ToGrpc(status, context_));

@@ -24,6 +24,7 @@ struct RequestLimits {
   std::int64_t max_message_bytes = 64 << 20;  // of one request message; larger ones are refused
   std::int64_t max_elements = std::int64_t{1} << 40;
   int max_ops = 32;
+  int max_operands = 4096;                                // of one ReduceMany
   absl::Duration max_run_time = absl::Minutes(10);        // of one request on a lane
   std::int64_t max_ladder_bytes = std::int64_t{4} << 30;  // of the array that one ladder generates
   int max_streams = 64;           // ReduceStream, PutArray and GetArray calls at once; each has up to 8 MiB of buffers

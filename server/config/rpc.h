@@ -12,6 +12,7 @@ namespace reduced::server {
 // A session is a call, and so is each of its requests.
 enum class Rpc : std::uint8_t {
   kReduce,
+  kReduceMany,
   kReduceStream,
   kSession,
   kSessionReduce,
@@ -45,6 +46,7 @@ struct RpcRow {
 };
 inline constexpr RpcRow kRpcs[] = {
     {.rpc = Rpc::kReduce, .name = "reduce", .reduction = true, .gate = true, .quota = true},
+    {.rpc = Rpc::kReduceMany, .name = "reduce_many", .reduction = true, .gate = true, .quota = true},
     {.rpc = Rpc::kReduceStream,
      .name = "reduce_stream",
      .reduction = true,

@@ -54,11 +54,13 @@ struct CallRecord {
   const CallTag* tag = nullptr;
   const grpc::ServerContextBase* context = nullptr;  // for its peer, in the log; may be null
   const Caller* caller = nullptr;                    // null or without an account: it is not known
-  const ReduceSpec* spec = nullptr;                  // null or without ops: the request could not be parsed
+  // Null or without ops: the request could not be parsed. Of a ReduceMany that of the first operand, as engine and
+  // source are, with the elements of all.
+  const ReduceSpec* spec = nullptr;
   Source source = Source::kNone;
   EngineKind engine = EngineKind::kAuto;  // kAuto: none was chosen
   std::string_view pipeline{};            // empty: none ran
-  std::int64_t bytes = 0;                 // of the array
+  std::int64_t bytes = 0;                 // of all arrays
   std::optional<double> receive_us{};
   Timing timing{};
   std::optional<double> client_us{};  // see kClientStage, of any call; absent: it has no such time

@@ -21,6 +21,15 @@ constexpr void (v1::Timing::*kSetStage[])(double) = {
     &v1::Timing::set_scratch_copy_us, &v1::Timing::set_kernel_us,    &v1::Timing::set_device_to_host_us};
 static_assert(std::size(kSetStage) == std::size(kTimingStages));
 
+void FillExecution(const Execution& ran, bool exact, v1::Execution* execution) {
+  execution->set_engine(ToProto(ran.engine));
+  execution->set_device(ran.device);
+  execution->set_pipeline(ran.pipeline);
+  execution->set_precision(exact ? v1::PRECISION_EXACT : v1::PRECISION_F64);
+}
+
+}  // namespace
+
 void FillTiming(const Timing& from, std::optional<double> receive_us, std::int64_t bytes, v1::Timing* to) {
   if (receive_us) to->set_receive_us(*receive_us);
   for (std::size_t i = 0; i < std::size(kTimingStages); ++i) {
@@ -32,15 +41,6 @@ void FillTiming(const Timing& from, std::optional<double> receive_us, std::int64
     to->set_kernel_gb_per_s(static_cast<double>(bytes) / (*from.kernel_us * 1e3));
   }
 }
-
-void FillExecution(const Execution& ran, bool exact, v1::Execution* execution) {
-  execution->set_engine(ToProto(ran.engine));
-  execution->set_device(ran.device);
-  execution->set_pipeline(ran.pipeline);
-  execution->set_precision(exact ? v1::PRECISION_EXACT : v1::PRECISION_F64);
-}
-
-}  // namespace
 
 absl::Status FillAnswer(const ReduceSpec& spec, const Answer& answer, std::optional<double> receive_us,
                         std::int64_t bytes, const Wanted& wanted, v1::ReduceResponse* response) {

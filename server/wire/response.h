@@ -18,6 +18,9 @@ namespace reduced::server {
 absl::Status FillAnswer(const ReduceSpec& spec, const Answer& answer, std::optional<double> receive_us,
                         std::int64_t bytes, const Wanted& wanted, v1::ReduceResponse* response);
 
+// The stages, and the bytes with their rate.
+void FillTiming(const Timing& from, std::optional<double> receive_us, std::int64_t bytes, v1::Timing* to);
+
 // The same of a reduction along axes, whose ArrayResults somebody else fills.
 void FillExecution(const ReduceSpec& spec, const Answer& answer, std::optional<double> receive_us, std::int64_t bytes,
                    v1::ReduceResponse* response);

@@ -123,6 +123,7 @@ std::vector<Method> Methods() {
   v1::PutArrayRequest put;
   put.mutable_header();
   return {{Rpc::kReduce, "Reduce", ""},
+          {Rpc::kReduceMany, "ReduceMany", ""},
           {Rpc::kReduceStream, "ReduceStream", stream.SerializeAsString()},
           {Rpc::kPutArray, "PutArray", put.SerializeAsString()},
           {Rpc::kListArrays, "ListArrays", ""},

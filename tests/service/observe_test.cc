@@ -213,6 +213,23 @@ TEST(CountsTest, GaugesWhileAReductionIsHeld) {
   EXPECT_EQ(Total(service.Metrics(), "reduced_requests_total", {"source=\"stream\"", "status=\"OK\""}), 1);
 }
 
+TEST(CountsTest, ManyOperandsAreOneReduction) {
+  Service service(SharedEngines(), {});
+  v1::ReduceManyRequest request;
+  request.mutable_question()->add_ops(v1::OP_SUM);
+  for (int i = 0; i < 5; ++i) {
+    const v1::ReduceRequest small = SmallSum();
+    *request.add_operands()->mutable_array() = small.array();
+    request.mutable_operands(i)->set_inline_data(small.inline_data());
+  }
+  TaggedCall call({});
+  EXPECT_TRUE(service.client->Call(&call.context, "ReduceMany", request.SerializeAsString()).ok());
+  EXPECT_EQ(Total(service.Metrics(), "reduced_calls_total", {"rpc=\"reduce_many\"", "status=\"OK\""}), 1);
+  EXPECT_EQ(Total(service.Metrics(), "reduced_requests_total",
+                  {"op=\"sum\"", "dtype=\"f32\"", "source=\"inline\"", "engine=\"cpu\"", "status=\"OK\""}),
+            1);
+}
+
 // Every call of the service: its method, its name in metrics, and the type of its messages.
 constexpr struct {
   const char* method;
@@ -220,6 +237,7 @@ constexpr struct {
   const char* message;
 } kMethods[] = {
     {"Reduce", "reduce", "ReduceRequest"},
+    {"ReduceMany", "reduce_many", "ReduceManyRequest"},
     {"ReduceStream", "reduce_stream", "ReduceStreamRequest"},
     {"Session", "session", "SessionRequest"},
     {"PutArray", "put_array", "PutArrayRequest"},

@@ -88,6 +88,7 @@ class SharedEngine : public Engine {
   DeviceInfo info() const override { return CpuEngine().info(); }
   Calibration calibration() const override { return CpuEngine().calibration(); }
   void Reduce(Job job, Done done) override { CpuEngine().Reduce(std::move(job), std::move(done)); }
+  void OnLane(const Job& all, Work work) override { CpuEngine().OnLane(all, std::move(work)); }
   void Measure(Job job, int repeats, Measured done) override {
     CpuEngine().Measure(std::move(job), repeats, std::move(done));
   }

@@ -79,6 +79,28 @@ class FakeService final : public v1::Reduction::CallbackService {
     return reactor;
   }
 
+  // Sees the whole request; each operand is answered as by Reduce.
+  std::function<grpc::Status(const v1::ReduceManyRequest&)> on_many = [](const auto&) { return grpc::Status::OK; };
+  std::function<void(v1::ReduceManyResponse*)> spoil_many = [](auto*) {};
+
+  grpc::ServerUnaryReactor* ReduceMany(grpc::CallbackServerContext* context, const v1::ReduceManyRequest* request,
+                                       v1::ReduceManyResponse* response) override {
+    auto* reactor = context->DefaultReactor();
+    grpc::Status status = on_many(*request);
+    for (const v1::SideArray& operand : request->operands()) {
+      if (!status.ok()) break;
+      v1::ReduceRequest alone = request->question();
+      if (operand.has_array()) *alone.mutable_array() = operand.array();
+      alone.set_inline_data(operand.inline_data());
+      v1::ReduceResponse& answered = *response->add_responses();
+      status = on_reduce(alone, &answered);
+      Complete(alone, &answered);
+    }
+    spoil_many(response);
+    reactor->Finish(status);
+    return reactor;
+  }
+
   // Reads requests until one isn't OK.
   template <class Request>
   struct Reading : grpc::ServerReadReactor<Request> {

@@ -62,6 +62,40 @@ bool WaitForABusyLane(const Engine& engine) {
   return engine.info().lanes_busy > 0;
 }
 
+TEST(CpuEngine, ReducesOnTheLaneThatItsThreadHolds) {
+  const std::unique_ptr<Engine> engine = MakeCpuEngine(Options(2));
+  const std::vector<std::int8_t> array(kInlineBytes + 1, 1);
+  std::thread::id lane;
+  std::vector<std::thread::id> ran;
+  absl::Notification done;
+  engine->OnLane({.spec = {.dtype = DType::kU8, .count = 1000}}, [&](const absl::Status& status) {
+    EXPECT_TRUE(status.ok());
+    EXPECT_EQ(engine->info().lanes_busy, 1);
+    lane = std::this_thread::get_id();
+    for (const Op op : {Op::kSum, Op::kFingerprint}) {
+      for (const std::int64_t count : {std::int64_t{1}, kInlineBytes + 1}) {
+        engine->Reduce(JobOf(DType::kI8, count, {op}, array.data()), [&](absl::StatusOr<Answer> result) {
+          EXPECT_TRUE(result.ok()) << result.status().ToString();
+          ran.push_back(std::this_thread::get_id());
+        });
+      }
+    }
+    done.Notify();
+  });
+  ASSERT_TRUE(done.WaitForNotificationWithTimeout(kPatience));
+  EXPECT_EQ(ran, std::vector<std::thread::id>(4, lane)) << "each within its call";
+  EXPECT_NE(lane, std::this_thread::get_id());
+  // Without the lane a large job goes to one again, and who holds it is told of an error of the queue.
+  absl::Notification after;
+  engine->Reduce(JobOf(DType::kI8, kInlineBytes + 1, {Op::kSum}, array.data()), [&](absl::StatusOr<Answer> result) {
+    EXPECT_TRUE(result.ok() && result->timing.queue_us.has_value());
+    after.Notify();
+  });
+  ASSERT_TRUE(after.WaitForNotificationWithTimeout(kPatience));
+  engine->OnLane({.spec = {}, .cancelled = std::make_shared<std::atomic<bool>>(true)},
+                 [](const absl::Status& status) { EXPECT_TRUE(absl::IsCancelled(status)) << status; });
+}
+
 TEST(CpuEngine, ReducesSmallArraysOnTheCallingThreadAndOthersOnALane) {
   const std::unique_ptr<Engine> engine = MakeCpuEngine(Options(2));
   const std::vector<std::int8_t> array(kInlineBytes + 1, 1);
