@@ -117,6 +117,9 @@ def main():
             array[:] = 1
             row(name, lambda: median_us(lambda: reducer.sum(array)), "C++", lambda: library_us(server.unix, source, size))
             del array
+        tensors = [np.ones(256, "f4") for _ in range(1000)]
+        row("1,000 of 1 KiB in reduce_many", lambda: median_us(lambda: client.reduce_many(tensors, "sum")), "a loop",
+            lambda: median_us(lambda: [client.reduce(each, "sum") for each in tensors]))
         gpu(server, client)
         client.close()
     finally:
@@ -126,6 +129,10 @@ def main():
     row("local: exact sum, 64 MiB of f64", lambda: median_us(lambda: local.sum(large)), "math.fsum",
         lambda: median_us(lambda: math.fsum(large), 0))
     row("local: call, 1 KiB", lambda: median_us(lambda: local.sum(small)), "numpy.sum", lambda: median_us(small.sum))
+    tensors = [np.ones(256, "f4") for _ in range(1000)]
+    for ops in ("sum", "fingerprint"):
+        row(f"local: 1,000 of 1 KiB, {ops}", lambda: median_us(lambda: local.reduce_many(tensors, ops)), "a loop",
+            lambda: median_us(lambda: [local.reduce(each, ops) for each in tensors]))
     cores = len(os.sched_getaffinity(0))
     random = np.random.default_rng(2)
     wide = np.ldexp(random.normal(size=60_000), random.integers(-30, 30, 60_000)).astype("f4")  # a tenth of a millisecond and more for all ops

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import reduced
 import reduced.torch
-from reduced.torch import Fingerprint, fingerprint
+from reduced.torch import Fingerprint, fingerprint, gradient_norm, statistics
 
 
 class Tensor:
@@ -165,6 +165,66 @@ def test_what_is_refused():
     with pytest.raises(reduced.InvalidArgumentError, match="parts: got a with 1 elements more than"):
         merge((ones, ((3,), (0,))), (ones, ((3,), (1,))))
     assert list(fingerprint({"layer._extra_state": object(), "_extra_state": None, "a": np.ones(1)})) == ["a"]
+
+
+def test_statistics(server):
+    arrays = weights()
+    arrays["with NaN"] = np.array([1, np.nan, 3], "f4")
+    names = ("count", "nan_count", "min", "max", "mean", "std", "l2")
+    local = reduced.connect("local:")
+    tensors = {name: Tensor(array, on_gpu=name < "m") for name, array in arrays.items() if array.dtype != bool}
+    on_gpu = Module({"_extra_state": None, **arrays, **tensors})
+    for module, address in ((on_gpu, "local:"), (arrays, "local:"), (arrays, server.unix)):
+        found = statistics(module, server=address)
+        assert list(found) == list(arrays)
+        for name, array in arrays.items():
+            expected = local.reduce(array, names, nan="omit")
+            np.testing.assert_equal({op: found[name][op] for op in expected}, dict(expected), name)
+            assert [op for op in names if found[name][op] is None] == list(expected.errors)
+    rows = repr(found).splitlines()
+    assert rows[0].split() == list(names) and len(rows) == 1 + len(arrays) and len(set(map(len, rows))) == 1
+    assert rows[-1].split() == ["with", "NaN", "2", "1", "1.0", "3.0", "2.0", "1.0", "3.1622776601683795"]
+    assert rows[-2].split() == ["nothing", "0", "0", "-", "-", "nan", "nan", "0.0"]
+    assert found["nothing"].min is None and statistics({}) == {}
+    with pytest.raises(TypeError, match="dtype: got complex128") as refused:
+        statistics({"a": np.ones(2, complex)})
+    assert refused.value.__notes__ == ["of a"]
+
+
+class Parameter:
+    def __init__(self, grad):
+        self.grad = grad
+
+
+def test_gradient_norm(server):
+    random = np.random.default_rng(9)
+    gradients = [(random.normal(size=(7, size)) * 10.0 ** random.integers(-20, 20, (7, size))).astype(dtype)
+                 for size, dtype in ((1, "f8"), (300, "f4"), (5, ml_dtypes.bfloat16), (60_000, "f4"), (0, "f4"))]
+    gradients.append(random.normal(size=40).astype("f2"))
+    norm = float(reduced.connect("local:").l2(np.concatenate([each.astype("f8").reshape(-1) for each in gradients])))
+    parameters = [Parameter(None), *map(Parameter, gradients)]
+    for address in ("local:", server.unix):
+        assert gradient_norm(parameters, server=address) == norm == gradient_norm(reversed(parameters), server=address)
+        assert gradient_norm([Parameter(Tensor(each)) for each in gradients], server=address) == norm
+    assert gradient_norm(Parameter(np.array([3.0, -4.0]))) == 5 and gradient_norm([Parameter(None)]) == 0 == gradient_norm([])
+    assert np.isnan(gradient_norm([Parameter(np.array([1.0])), Parameter(np.array([np.nan], "f4"))]))
+    assert gradient_norm([Parameter(np.array([3 * 2.0**700])), Parameter(np.array([2.0**702]))]) == 5 * 2.0**700  # no square overflows
+
+    class Model:
+        def parameters(self):
+            return iter(parameters)
+
+    assert gradient_norm(Model()) == norm
+    # Ranks, of which each has a part, and one has none.
+    states = []
+    for part in (parameters[:2], parameters[2:4], parameters[4:], []):
+        gradient_norm(part, gather=lambda state: [states.append(pickle.loads(pickle.dumps(state))), state][1:])
+    assert all(gradient_norm(part, gather=lambda state: states) == norm for part in (parameters[:2], []))
+    shard = Tensor(np.ones(4), local=np.ones(2))
+    shard.placements = ()
+    with pytest.raises(ValueError, match="gather: got none for a DTensor"):
+        gradient_norm([Parameter(shard)])
+    assert gradient_norm([Parameter(shard)], gather=lambda state: [state, state]) == 2
 
 
 def test_torch():

@@ -193,6 +193,18 @@ class Result(Results):
             result._results[op] = dtype, array if shape else array.item()
         return result
 
+    @classmethod
+    def _of_many(cls, reply: _core.Reply, names: Sequence[str]) -> Result:
+        """One of many results. `names`: of the ops."""
+        result = cls(reply)
+        arrays = reply.take()
+        if arrays:
+            found = {op: (dtype, _array(op, dtype, shape, elements)) for op, dtype, shape, elements in arrays if isinstance(elements, np.ndarray)}
+            found.update(result._results)
+            result._results = {op: found[op] for op in names if op in found}
+            result._order = names
+        return result
+
     @property
     def ran_on(self) -> Execution:
         return Execution(*self._reply.execution)

@@ -17,7 +17,7 @@ import asyncio
 import functools
 import os
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
@@ -30,6 +30,7 @@ from reduced import _client
 from reduced._client import names_of
 from reduced._copies import interruptible
 from reduced._distribution import Plan, Top
+from reduced._many import keyed
 from reduced._ops import Ops
 from reduced._options import Options, named
 from reduced._pairs import Comparison
@@ -53,6 +54,14 @@ class _Reducer(Ops[Awaitable[np.number[Any]], Awaitable[np.float64], Awaitable[i
         names = names_of(ops)
         array, options = self._wraps._located(array, names, options)
         return await self._run(self._wraps._reduce, array, names, options)
+
+    @named
+    async def reduce_many(self, arrays: Mapping[Any, Any] | Sequence[Any], ops: str | Sequence[str], **options: Unpack[Options]) -> Any:
+        """As `reduced.Client.reduce_many`."""
+        names = names_of(ops)
+        keys, values, mapping = keyed(arrays)
+        values = [self._wraps._located(array, names, options)[0] for array in values]
+        return await self._run(self._wraps._reduce_many, dict(zip(keys, values, strict=True)) if mapping else values, names, options)
 
     @named
     async def describe(self, array: Any, **options: Unpack[Options]) -> Result:

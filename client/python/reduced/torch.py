@@ -1,7 +1,7 @@
-"""Fingerprints of PyTorch modules and state dicts: 128 bits of every tensor, the same however the tensor is cut and wherever it is.
+"""Fingerprints, statistics and gradient norms of PyTorch modules and state dicts, each in one call.
 
-For checkpoints that were resharded, downloads, and weights that a trainer sent to its workers: if the fingerprints differ, so do the
-weights, and `differences` names the tensors. A bit that changed and elements that changed places are seen; of accidents that change many
+Fingerprints are 128 bits of every tensor, the same however the tensor is cut and wherever it is: for checkpoints that were resharded,
+downloads, and weights that a trainer sent to its workers. If the fingerprints differ, so do the weights, and `differences` names the tensors. A bit that changed and elements that changed places are seen; of accidents that change many
 elements one in 2**58 or fewer is not (`Client.fingerprint`). It is no protection against somebody who means it.
 
     before = reduced.torch.fingerprint(model)
@@ -9,8 +9,8 @@ elements one in 2**58 or fewer is not (`Client.fingerprint`). It is no protectio
     parts = gathered(reduced.torch.fingerprint(model))   # of all ranks, whose tensors are DTensors
     print(before.differences(reduced.torch.Fingerprint.merge(parts)))
 
-Tensors on a GPU are reduced where they are, if `server` is one that sees the GPU; else they are copied to the host, one at a
-time. The fingerprint is the same. torch itself is not imported, unless there are DTensors: what has `state_dict`, and mappings of names to
+Tensors on a GPU are reduced where they are, if `server` is one that sees the GPU; else they are copied to the host, some at a
+time. The results are the same. torch itself is not imported, unless there are DTensors: what has `state_dict`, and mappings of names to
 tensors or arrays, will do.
 
 >>> import numpy as np, reduced.torch
@@ -35,15 +35,18 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from reduced import _client
+from reduced import _client, _core
 from reduced._arrays import elements, located, on_gpu
 from reduced._distribution import fingerprint_text, op_text
-from reduced._errors import Error, FailedPreconditionError, InvalidArgumentError
+from reduced._errors import FailedPreconditionError, InvalidArgumentError
+from reduced._many import of
+from reduced._result import Result
 from reduced._state import State
 
 # What modules add to their state that need not be a tensor.
@@ -51,6 +54,10 @@ _EXTRA_STATE = "_extra_state"
 # Dtypes of a byte that the service lacks, as .safetensors files call them: their bytes are read.
 _BYTES = {"float8_e4m3fn": "f8_e4m3", "float8_e5m2": "f8_e5m2", "float8_e8m0fnu": "f8_e8m0", "float8_e4m3fnuz": "f8_e4m3fnuz",
           "float8_e5m2fnuz": "f8_e5m2fnuz"}
+
+_STATISTICS = ("count", "nan_count", "min", "max", "mean", "std", "l2")
+# Tensors that are copied to the host go in calls of about this many bytes.
+_TOGETHER = 64 << 20
 
 # The shape of a tensor, and the index of the first element of a part of it.
 Place = tuple[Sequence[int], Sequence[int]]
@@ -146,26 +153,121 @@ def fingerprint(module: Any, *, places: Mapping[str, Place] | None = None, serve
     their state that need not be a tensor ("_extra_state") is passed over. TypeError: a tensor has a dtype that the service lacks, such as
     complex numbers (but fp8, whose bytes are read); its name is in the error's notes.
     """
-    tensors = module.state_dict() if hasattr(module, "state_dict") else module
-    if not isinstance(tensors, Mapping):
-        raise TypeError(f"module: got {type(module).__name__}; allowed: what has state_dict(), or a mapping of names to tensors")
+    tensors = _tensors(module)
     for name in places or ():
         if name not in tensors:
             raise ValueError(f"places: got {name!r}, which is no tensor; allowed: the names of tensors")
     client = _client.connected(server)
-    parts = {}
+    wheres, dtypes = {}, {}
+    by_op: dict[str, dict[str, Any]] = {}  # a part's place is a parameter of its op
     for name, tensor in tensors.items():
-        if name.rpartition(".")[2] == _EXTRA_STATE:
-            continue
-        try:
-            parts[name] = dict([_part(client, tensor, (places or {}).get(name))])
-        except (Error, TypeError, ValueError) as error:
-            error.add_note(f"of {name}")
-            raise
+        with of(name):
+            part, place = _local(tensor, (places or {}).get(name))
+            raw = _BYTES.get(str(getattr(part, "dtype", "")).removeprefix("torch."))
+            if raw is not None:
+                part = part.view(np.uint8 if isinstance(part, np.ndarray) else sys.modules["torch"].uint8)
+            shape = tuple(map(int, np.shape(part) if not hasattr(part, "shape") else part.shape))
+            where = _Where(shape, (0,) * len(shape), shape)
+            if place is not None:
+                where = _Where(tuple(map(int, place[0])), tuple(map(int, place[1])), shape)
+            whole = where.whole == shape and not any(where.offset)
+            op = "fingerprint" if whole else op_text("fingerprint", (), shape=",".join(map(str, where.whole)) or None,
+                                                     offset=",".join(map(str, where.offset)) or None)
+            by_op.setdefault(op, {})[name] = part
+            wheres[name], dtypes[name] = where, raw
+    parts: dict[str, Mapping[_Where, _Part]] = dict.fromkeys(wheres, {})
+    for op, of_op in by_op.items():
+        for name, (dtype, result) in _reduced(client, of_op, (op,), state=True, results=False).items():
+            assert result.state is not None
+            parts[name] = {wheres[name]: _Part(dtypes[name] or dtype, result.state)}
     return Fingerprint(parts)
 
 
-def _part(client: _client.Client, tensor: Any, place: Place | None) -> tuple[_Where, _Part]:
+class Statistics(dict[str, Result]):
+    """A `Result` of each tensor, by its name; from `statistics`. It prints as a table."""
+
+    def __repr__(self) -> str:
+        rows = [["", *_STATISTICS], *([name, *(text for _, text in result._shown())] for name, result in self.items())]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return "\n".join("  ".join([row[0].ljust(widths[0]), *(text.rjust(width) for text, width in zip(row[1:], widths[1:], strict=True))])
+                         for row in rows)
+
+
+def statistics(module: Any, *, server: str = _client.LOCAL) -> Statistics:
+    """count, nan_count, min, max, mean, std and l2 of each tensor of a module, of its `state_dict()`, or of any mapping of names to
+    tensors or arrays, in one call.
+
+    NaNs are left out, also of count; infinities are not. What has no answer, such as the min of no element, is None. mean, std and l2
+    are the exact ones, rounded once: the same on every device. Of a DTensor they are those of this rank's shard. Errors: as of
+    `fingerprint`, but fp8 is TypeError.
+
+    >>> import numpy as np, reduced.torch
+    >>> print(reduced.torch.statistics({"weight": np.array([3, -4, np.nan], "f4"), "bias": np.zeros(2, "f2")}))
+            count  nan_count   min  max  mean  std   l2
+    weight      2          1  -4.0  3.0  -0.5  3.5  5.0
+    bias        2          0   0.0  0.0   0.0  0.0  0.0
+    """
+    tensors = {}
+    for name, tensor in _tensors(module).items():
+        with of(name):
+            tensors[name] = _local(tensor, ())[0]
+    found = _reduced(_client.connected(server), tensors, _STATISTICS, nan="omit")
+    statistics = Statistics((name, result) for name, (_, result) in found.items())
+    for result in statistics.values():
+        result._raises = False
+    return statistics
+
+
+def gradient_norm(parameters: Any, *, gather: Callable[[State], Iterable[State]] | None = None, server: str = _client.LOCAL) -> float:
+    """The l2 norm over the elements of all gradients, exact and rounded once, whatever their dtypes, order and device: the total norm of
+    `torch.nn.utils.clip_grad_norm_`, which rounds on the way and may overflow.
+
+    `parameters`: a module, a parameter, or an iterable of them. Those whose `grad` is None are passed over; without any gradient the
+    norm is 0. A NaN makes it NaN. `gather`: where ranks have parts of the gradients, each element on one rank: gets this rank's `State`
+    and returns those of all ranks, as torch.distributed's `all_gather_object` does; every rank calls it, and gets the same norm.
+    ValueError: a gradient is a DTensor, and there is no `gather`.
+
+    >>> import numpy as np, reduced.torch
+    >>> class Parameter:
+    ...     def __init__(self, grad): self.grad = grad
+    >>> reduced.torch.gradient_norm([Parameter(np.array([3.0], "f4")), Parameter(None), Parameter(np.array([4.0], "f2"))])
+    5.0
+    """
+    if hasattr(parameters, "parameters"):
+        parameters = parameters.parameters()
+    elif hasattr(parameters, "grad"):
+        parameters = [parameters]
+    gradients = {}
+    for index, parameter in enumerate(parameters):
+        if parameter.grad is None:
+            continue
+        with of(f"parameter {index}"):
+            if gather is None and hasattr(parameter.grad, "placements"):
+                raise ValueError("gather: got none for a DTensor, of which this rank has a part; allowed: a function (see gather)")
+            gradients[f"parameter {index}"] = _local(parameter.grad, ())[0]
+    # Of no element, for a rank without gradients.
+    nothing = {"nothing": np.empty(0, np.float64)}
+    found = _reduced(_client.connected(server), gradients or nothing, ("l2",), state=True, results=False)
+    state = _as_one([result.state for _, result in found.values() if result.state is not None])
+    norm: float = _as_one(list(gather(state)) if gather is not None else [state]).results["l2"].item()
+    return norm
+
+
+def _as_one(states: Sequence[State]) -> State:
+    """The state of floats of several dtypes together, as f64."""
+    return State._of(_core.merge([bytes(state) for state in states], results=False, state=True, rows=1, as_f64=True)[2])
+
+
+def _tensors(module: Any) -> dict[str, Any]:
+    """The tensors of a module or a mapping, by their names."""
+    tensors = module.state_dict() if hasattr(module, "state_dict") else module
+    if not isinstance(tensors, Mapping):
+        raise TypeError(f"module: got {type(module).__name__}; allowed: what has state_dict(), or a mapping of names to tensors")
+    return {name: tensor for name, tensor in tensors.items() if name.rpartition(".")[2] != _EXTRA_STATE}
+
+
+def _local(tensor: Any, place: Any) -> tuple[Any, Any]:
+    """What this process has of a tensor, and where that is in the whole one: `place`, or that of a DTensor. ValueError: neither is given."""
     if place is None and hasattr(tensor, "placements"):
         place = _place_of(tensor)
     for method in ("to_local", "detach"):  # of a DTensor; of a parameter, which has a gradient
@@ -174,24 +276,36 @@ def _part(client: _client.Client, tensor: Any, place: Place | None) -> tuple[_Wh
             tensor = getattr(tensor, method)()
             if place is None and tuple(tensor.shape) != before:
                 raise ValueError(f"places: got none for a part of {tuple(tensor.shape)} of a tensor of {before}; allowed: its place")
-    raw = _BYTES.get(str(getattr(tensor, "dtype", "")).removeprefix("torch."))
-    if raw is not None:
-        tensor = tensor.view(np.uint8 if isinstance(tensor, np.ndarray) else sys.modules["torch"].uint8)
-    shape = tuple(map(int, np.shape(tensor) if not hasattr(tensor, "shape") else tensor.shape))
-    where = _Where(shape, (0,) * len(shape), shape)
-    if place is not None:
-        where = _Where(tuple(map(int, place[0])), tuple(map(int, place[1])), shape)
-    name = op_text("fingerprint", (), shape=",".join(map(str, where.whole)) or None, offset=",".join(map(str, where.offset)) or None)
-    if client.server != _client.LOCAL and on_gpu(tensor):
-        try:
-            there = located(tensor, ordered=True)
-            return where, _Part(raw or there.dtype, client._state(there, (name,), {}))
-        except (FailedPreconditionError, InvalidArgumentError):
-            pass  # the server can't read it there
-    if hasattr(tensor, "cpu"):
-        tensor = tensor.cpu()
-    here = elements(tensor, ordered=True)
-    return where, _Part(raw or here.dtype, client._state(here, (name,), {}))
+    return tensor, place
+
+
+def _reduced(client: _client.Client, tensors: Mapping[str, Any], ops: Sequence[str], **options: Any) -> dict[str, tuple[str, Result]]:
+    """The dtypes and the results of tensors: where they are, if the server can read them there, else copied to the host some at a time."""
+    there: dict[str, Any] = {}
+    if client.server != _client.LOCAL:
+        for name, tensor in tensors.items():
+            if on_gpu(tensor):
+                with suppress(FailedPreconditionError, InvalidArgumentError):  # of memory that cannot be shared
+                    there[name] = located(tensor, ordered=True)
+    found: dict[str, Result] = {}
+    try:
+        found = client.reduce_many(there, ops, **options) if there else {}
+    except (FailedPreconditionError, InvalidArgumentError):
+        pass  # the server can't read them there
+    dtypes = {name: there[name].dtype for name in found}
+    here: dict[str, Any] = {}
+    nbytes = 0
+    rest = [name for name in tensors if name not in found]
+    for name in rest:
+        with of(name):
+            tensor = tensors[name]
+            here[name] = elements(tensor.cpu() if hasattr(tensor, "cpu") else tensor, ordered=True)
+        dtypes[name] = here[name].dtype
+        nbytes += here[name].nbytes
+        if nbytes >= _TOGETHER or name == rest[-1]:
+            found.update(client.reduce_many(here, ops, **options))
+            here, nbytes = {}, 0
+    return {name: (dtypes[name], found[name]) for name in tensors}
 
 
 def _place_of(tensor: Any) -> Place:

@@ -4,6 +4,7 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
@@ -15,6 +16,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -25,6 +27,7 @@
 #include "client/python/src/elements.h"
 #include "client/python/src/fork.h"
 #include "client/python/src/gather.h"
+#include "client/python/src/held.h"
 #include "client/python/src/keys.h"
 #include "client/python/src/memory.h"
 #include "client/python/src/reducer.h"
@@ -124,26 +127,6 @@ Reply ReduceStrided(Reducer& reducer, std::uint64_t address, std::vector<std::in
   });
 }
 
-// A resident array of a server, which is deleted with this.
-class Resident {
- public:
-  explicit Resident(client::ResidentArray array) : info_(array.info()), array_(MakeOwned(std::move(array))) {}
-  ~Resident() { Close(); }
-  Resident(const Resident&) = delete;
-  Resident& operator=(const Resident&) = delete;
-
-  const client::ArrayInfo& info() const { return info_; }
-  void Close() {
-    Owned<client::ResidentArray> array = std::move(array_);
-    const Released released;  // it waits for the server
-    array.reset();
-  }
-
- private:
-  const client::ArrayInfo info_;
-  Owned<client::ResidentArray> array_;
-};
-
 Reply ReduceResident(Reducer& reducer, const Resident& array, const Ops& ops, const client::ReduceOptions& options,
                      const Interrupt* interrupt) {
   const auto remote = client::RemoteArray::Resident(array.info().id);
@@ -153,26 +136,6 @@ Reply ReduceResident(Reducer& reducer, const Resident& array, const Ops& ops, co
     return reducer.Reduce(remote, ops, own);
   });
 }
-
-// Memory of a GPU. What Python holds of it keeps its region at the servers that have reduced it.
-class SharedCuda {
- public:
-  SharedCuda(std::uint64_t address, std::string dtype, Shape shape, std::uint64_t stream)
-      : array_(Run(nullptr, [&](const client::Interrupted&) {
-          return CudaArray::Find(address, std::move(dtype), std::move(shape), stream);
-        })) {}
-  ~SharedCuda() {
-    const Released released;  // the last one of an allocation waits for the servers
-    array_.reset();
-  }
-  SharedCuda(const SharedCuda&) = delete;
-  SharedCuda& operator=(const SharedCuda&) = delete;
-
-  const CudaArray& array() const { return *array_; }
-
- private:
-  std::optional<CudaArray> array_;
-};
 
 // A partition. It holds the buffers of the arrays beside the one that is reduced; whoever makes it holds those of a
 // GPU.
@@ -329,6 +292,35 @@ ArrayReply ReduceCudaArray(Reducer& reducer, const SharedCuda& array, const Ops&
   return ReduceToArrays(reducer, array.array(), ops, options, partition, interrupt);
 }
 
+// Of many arrays, each a Resident, a SharedCuda, or a tuple of an object with a buffer, a dtype and a shape.
+nb::list ReduceMany(Reducer& reducer, const nb::list& arrays, const Ops& ops, const client::ReduceOptions& options,
+                    const Interrupt* interrupt) {
+  std::vector<std::unique_ptr<Elements>> held;
+  std::vector<Operand> operands;
+  for (const nb::handle array : arrays) {
+    if (nb::isinstance<SharedCuda>(array)) {
+      operands.emplace_back(nb::cast<SharedCuda&>(array).array());
+    } else if (nb::isinstance<Resident>(array)) {
+      operands.emplace_back(client::RemoteArray::Resident(nb::cast<Resident&>(array).info().id));
+    } else {
+      const auto [buffer, dtype, shape] = nb::cast<std::tuple<nb::object, std::string, Shape>>(array);
+      held.push_back(std::make_unique<Elements>(buffer, dtype, shape));
+      if (const absl::Status status = held.back()->Check(); !status.ok()) Raise(status);
+      operands.emplace_back(held.back()->view());
+    }
+  }
+  std::vector<Reply> replies = Run(interrupt, [&](const client::Interrupted& interrupted) {
+    client::ReduceOptions own = options;
+    own.interrupted = interrupted;
+    absl::StatusOr<std::vector<Reply>> all = reducer.ReduceMany(operands, ops, own);
+    operands.clear();  // without the GIL: the last one of an allocation of a GPU waits for the servers
+    return all;
+  });
+  nb::list list;
+  for (Reply& reply : replies) list.append(nb::cast(std::move(reply)));
+  return list;
+}
+
 // What a DLPack object says of memory of a GPU: address, the kind of its elements and their bits, shape, and strides in
 // elements.
 nb::tuple CudaLayout(const nb::ndarray<nb::ro, nb::device::cuda>& array) {
@@ -418,10 +410,11 @@ std::vector<std::string> States(const std::vector<nb::bytes>& parts) {
 }
 
 // Results, how many elements there are, if `state` the bytes of the merged state, and if `results` the statuses of
-// the ops. `rows`: MergeStatesOptions.rows.
-nb::tuple Merge(const std::vector<nb::bytes>& parts, bool results, bool state, std::int64_t rows) {
+// the ops. `rows`, `as_f64`: as of MergeStatesOptions.
+nb::tuple Merge(const std::vector<nb::bytes>& parts, bool results, bool state, std::int64_t rows, bool as_f64) {
   const client::MergeReply reply = Run(nullptr, [&, states = States(parts)](const client::Interrupted&) {
-    return client::MergeStates(states, {.return_state = state, .results = results, .names = {}, .rows = rows});
+    return client::MergeStates(
+        states, {.return_state = state, .results = results, .names = {}, .rows = rows, .as_f64 = as_f64});
   });
   return nb::make_tuple(Results(reply.results), reply.count, Bytes(reply.state), Statuses(reply.results));
 }
@@ -553,7 +546,11 @@ NB_MODULE(_core, module) {
                      const client::Execution& ran = self.execution;
                      return nb::make_tuple(ran.engine, ran.device, ran.pipeline, ran.precision, ran.reason);
                    })
-      .def_prop_ro("stages", &Stages);
+      .def_prop_ro("stages", &Stages)
+      .def("take", [](Reply& self) {
+        client::ResultArray none;  // no keys
+        return Arrays(self.arrays, none);
+      });
 
   nb::class_<ArrayReply>(module, "ArrayReply")
       .def_prop_ro("rest", &ArrayReply::rest)
@@ -593,6 +590,8 @@ NB_MODULE(_core, module) {
            nb::arg("interrupt").none())
       .def("reduce_cuda_array", &ReduceCudaArray, nb::arg("array"), nb::arg("ops"), nb::arg("options"),
            nb::arg("partition"), nb::arg("interrupt").none())
+      .def("reduce_many", &ReduceMany, nb::arg("arrays"), nb::arg("ops"), nb::arg("options"),
+           nb::arg("interrupt").none())
       .def("close", &Reducer::Close, nb::call_guard<Released>());
   nb::class_<Remote, Reducer>(module, "Remote")
       .def("put", &Put, nb::arg("buffer"), nb::arg("dtype"), nb::arg("shape"), nb::kw_only(), nb::arg("device"),
@@ -628,7 +627,8 @@ NB_MODULE(_core, module) {
              nb::arg("max_attempts"), nb::arg("tls_ca"), nb::arg("tls_cert"), nb::arg("tls_key"),
              nb::arg("tls_server_name"), nb::arg("token_file"));
 
-  module.def("merge", &Merge, nb::arg("states"), nb::kw_only(), nb::arg("results"), nb::arg("state"), nb::arg("rows"));
+  module.def("merge", &Merge, nb::arg("states"), nb::kw_only(), nb::arg("results"), nb::arg("state"), nb::arg("rows"),
+             nb::arg("as_f64") = false);
   module.def("merge_arrays", &MergeArrays, nb::arg("states"), nb::kw_only(), nb::arg("results"), nb::arg("state"),
              nb::arg("rows"));
   module.def("next_quantile_round", &NextQuantileRound, nb::arg("whole"), nb::arg("answer"));

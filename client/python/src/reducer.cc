@@ -3,8 +3,10 @@
 #include <nanobind/nanobind.h>
 #include <pthread.h>
 
+#include <cstddef>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -79,6 +81,57 @@ absl::StatusOr<client::ArrayReply> ReduceBeside(client::Client& client, const Pa
     if (!again || !absl::IsNotFound(reply.status())) return reply;
     for (const Partition::CudaSide& side : partition.cuda) side.array.Forget(client);
     for (const std::shared_ptr<Memory>& memory : memories) memory->Forget(client);
+  }
+}
+
+// The error of one of many arrays.
+absl::Status OfOperand(std::size_t index, const absl::Status& error) {
+  return {error.code(), "operands[" + std::to_string(index) + "]: " + std::string(error.message())};
+}
+
+// Many arrays, of which the client's server reads where they are what it can: memory of Allocate, if `shares`, and of a
+// GPU.
+absl::StatusOr<std::vector<client::Reply>> ReduceOperands(client::Client& client, const std::vector<Operand>& operands,
+                                                          const Ops& ops, const client::ReduceOptions& options,
+                                                          bool shares) {
+  const bool must = options.via == kRegion;
+  client::ReduceOptions own = options;
+  if (must) own.via = "auto";
+  for (bool again = true;; again = false) {
+    std::vector<client::Operand> readable;
+    std::vector<std::shared_ptr<Memory>> memories;
+    for (std::size_t i = 0; i < operands.size(); ++i) {
+      if (const auto* const cuda = std::get_if<CudaArray>(&operands[i])) {
+        absl::StatusOr<client::RemoteArray> shared = cuda->Share(client);
+        if (!shared.ok()) return OfOperand(i, shared.status());
+        readable.emplace_back(*std::move(shared));
+        continue;
+      }
+      const auto* const view = std::get_if<client::ArrayView>(&operands[i]);
+      if (view == nullptr) {
+        readable.emplace_back(std::get<client::RemoteArray>(operands[i]));
+        continue;
+      }
+      std::shared_ptr<Memory> memory = must || (shares && options.via == "auto") ? MemoryOf(*view) : nullptr;
+      absl::StatusOr<client::RemoteArray> shared =
+          absl::InvalidArgumentError("via: got region for an array in other memory; allowed: arrays of reduced.empty");
+      if (memory != nullptr) shared = memory->Share(client, *view);
+      if (!shared.ok() && must) return OfOperand(i, shared.status());
+      if (!shared.ok()) {  // it is sent, and so are others, if the server reads none of this process's memory
+        if (absl::IsFailedPrecondition(shared.status())) shares = false;
+        readable.emplace_back(*view);
+        continue;
+      }
+      readable.emplace_back(*std::move(shared));
+      memories.push_back(std::move(memory));
+    }
+    absl::StatusOr<std::vector<client::Reply>> replies = client.ReduceMany(readable, ops, own);
+    if (!again || !absl::IsNotFound(replies.status())) return replies;
+    // The server may have been restarted since.
+    for (const std::shared_ptr<Memory>& memory : memories) memory->Forget(client);
+    for (const Operand& operand : operands) {
+      if (const auto* const cuda = std::get_if<CudaArray>(&operand)) cuda->Forget(client);
+    }
   }
 }
 
@@ -237,6 +290,13 @@ absl::StatusOr<client::ArrayReply> Remote::ReduceArray(const client::RemoteArray
       shares_);
 }
 
+absl::StatusOr<std::vector<client::Reply>> Remote::ReduceMany(const std::vector<Operand>& operands, const Ops& ops,
+                                                              const client::ReduceOptions& options) {
+  const absl::StatusOr<std::shared_ptr<client::Client>> client = Use();
+  if (!client.ok()) return client.status();
+  return ReduceOperands(**client, operands, ops, options, shares_);
+}
+
 absl::StatusOr<client::ResidentArray> Remote::Put(const client::ArrayView& array, const client::PutOptions& options) {
   const absl::StatusOr<std::shared_ptr<client::Client>> client = Use();
   if (!client.ok()) return client.status();
@@ -365,6 +425,14 @@ absl::StatusOr<client::ArrayReply> RemoteSession::ReduceArray(const CudaArray& a
                     });
 }
 
+absl::StatusOr<std::vector<client::Reply>> RemoteSession::ReduceMany(const std::vector<Operand>& operands,
+                                                                     const Ops& ops,
+                                                                     const client::ReduceOptions& options) {
+  const absl::StatusOr<Open> open = Use();
+  if (!open.ok()) return open.status();
+  return ReduceOperands(*open->client, operands, ops, options, /*shares=*/true);
+}
+
 absl::StatusOr<client::ResidentArray> RemoteSession::Own(const client::ResultArray& kept, const std::string& owner) {
   const absl::StatusOr<Open> open = Use();
   if (!open.ok()) return open.status();
@@ -398,6 +466,19 @@ absl::StatusOr<client::ArrayReply> Local::ReduceArray(const client::RemoteArray&
                                                       const Partition& /*partition*/,
                                                       const client::ReduceOptions& /*options*/) {
   return absl::InvalidArgumentError("array: got a resident array of a server; allowed: arrays of local:");
+}
+
+absl::StatusOr<std::vector<client::Reply>> Local::ReduceMany(const std::vector<Operand>& operands, const Ops& ops,
+                                                             const client::ReduceOptions& options) {
+  std::vector<client::ArrayView> views;
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    const auto* const view = std::get_if<client::ArrayView>(&operands[i]);
+    if (view == nullptr) {
+      return OfOperand(i, absl::InvalidArgumentError("array: got one of a server or a GPU; allowed: arrays of local:"));
+    }
+    views.push_back(*view);
+  }
+  return Engine().ReduceMany(views, ops, options);
 }
 
 absl::StatusOr<client::ArrayReply> Local::ReduceArray(const client::ArrayView& array, const Ops& ops,

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -30,6 +31,9 @@ struct Partition {
   std::vector<CudaSide> cuda{};
 };
 
+// One of many arrays: in host memory, on a server, or in memory of a GPU of this process.
+using Operand = std::variant<client::ArrayView, client::RemoteArray, CudaArray>;
+
 // Thread-safe. Every call is FAILED_PRECONDITION after Close. Python destroys them, with the GIL, which the destructors
 // release while they wait for the server.
 class Reducer {
@@ -54,6 +58,9 @@ class Reducer {
   virtual absl::StatusOr<client::ArrayReply> ReduceArray(const CudaArray& array, const Ops& ops,
                                                          const Partition& partition,
                                                          const client::ReduceOptions& options);
+  // As client::Client::ReduceMany.
+  virtual absl::StatusOr<std::vector<client::Reply>> ReduceMany(const std::vector<Operand>& operands, const Ops& ops,
+                                                                const client::ReduceOptions& options) = 0;
   // As client::Client::Own. INVALID_ARGUMENT: the engine of this process keeps nothing.
   virtual absl::StatusOr<client::ResidentArray> Own(const client::ResultArray& kept, const std::string& owner);
   // Ends what it holds at the server. May be called any number of times.
@@ -86,6 +93,9 @@ class RemoteSession final : public Reducer {
                                                  const client::ReduceOptions& options) override;
   absl::StatusOr<client::ArrayReply> ReduceArray(const CudaArray& array, const Ops& ops, const Partition& partition,
                                                  const client::ReduceOptions& options) override;
+  // By calls of the client.
+  absl::StatusOr<std::vector<client::Reply>> ReduceMany(const std::vector<Operand>& operands, const Ops& ops,
+                                                        const client::ReduceOptions& options) override;
   absl::StatusOr<client::ResidentArray> Own(const client::ResultArray& kept, const std::string& owner) override;
   void Close() override;
 
@@ -130,6 +140,9 @@ class Remote final : public Reducer {
                                                  const client::ReduceOptions& options) override;
   absl::StatusOr<client::ArrayReply> ReduceArray(const CudaArray& array, const Ops& ops, const Partition& partition,
                                                  const client::ReduceOptions& options) override;
+  // Arrays in memory of Allocate, and of a GPU, as those of Reduce.
+  absl::StatusOr<std::vector<client::Reply>> ReduceMany(const std::vector<Operand>& operands, const Ops& ops,
+                                                        const client::ReduceOptions& options) override;
   void Close() override;
 
   // The client of this process, which is made if there is none. Errors: of Client::Create, and of CheckGrpcWorks.
@@ -167,6 +180,8 @@ class Local final : public Reducer {
   absl::StatusOr<client::ArrayReply> ReduceArray(const client::RemoteArray& array, const Ops& ops,
                                                  const Partition& partition,
                                                  const client::ReduceOptions& options) override;
+  absl::StatusOr<std::vector<client::Reply>> ReduceMany(const std::vector<Operand>& operands, const Ops& ops,
+                                                        const client::ReduceOptions& options) override;
   void Close() override {}
 
  private:
