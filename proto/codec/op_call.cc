@@ -36,8 +36,7 @@ std::string Text(double number) {
 absl::Status ParseQuantile(absl::string_view field, const v1::OpCall& call, OpParameters* to) {
   const v1::QuantileParameters& from = call.quantile();
   if (call.op() == v1::OP_WEIGHTED_QUANTILE && (from.method() != v1::QUANTILE_METHOD_DEFAULT || from.has_counts())) {
-    return Wrong(field, from.has_counts() ? ".counts" : ".method",
-                 ": got it with OP_WEIGHTED_QUANTILE; allowed: none");
+    return Wrong(field, from.has_counts() ? ".counts" : ".method", ": got it with OP_WEIGHTED_QUANTILE; allowed: none");
   }
   if (!v1::QuantileMethod_IsValid(from.method())) return UnknownValue(absl::StrCat(field, ".method"), from.method());
   if (from.method() != v1::QUANTILE_METHOD_DEFAULT) to->method = static_cast<QuantileMethod>(from.method());

@@ -337,7 +337,8 @@ TEST(WeightedQuantiles, LongArraysAndLittleMemory) {
       EXPECT_EQ(Reduced(call, spec, Shuffled(arrays, random), 3), whole);
       for (const std::int64_t memory : {1'000, 30'000, 300'000, 3'000'000}) {
         const std::string poor = Reduced(call, spec, arrays, 2, memory);
-        if (poor != "as the test wants it") EXPECT_EQ(poor, whole) << RowOf(each.dtype).name << ", " << memory;
+        if (poor == "as the test wants it") continue;
+        EXPECT_EQ(poor, whole) << RowOf(each.dtype).name << ", " << memory;
       }
     }
   }
