@@ -155,7 +155,8 @@ absl::Status CheckCalls(const v1::ReduceRequest& request) {
   return absl::OkStatus();
 }
 
-absl::Status ToProto(const PartitionOptions& partition, v1::ReduceRequest* request, SetSide set_side) {
+absl::Status ToProto(const PartitionOptions& partition, v1::ReduceRequest* request, SetSide set_side,
+                     bool may_have_readers) {
   v1::EmptyPolicy empty = v1::EMPTY_POLICY_DEFAULT;
   absl::Status status = Parse("empty", partition.empty, &empty);
   if (!status.ok()) return status;
@@ -193,7 +194,7 @@ absl::Status ToProto(const PartitionOptions& partition, v1::ReduceRequest* reque
     } else {
       const ArrayView& view = std::get<ArrayView>(side);
       wrong = ToProto(view, to->mutable_array());
-      wrong.Update(CheckElements(view));
+      wrong.Update(CheckElements(view, may_have_readers));
       if (wrong.ok()) wrong = set_side(view, to);
     }
     if (!wrong.ok()) status.Update({wrong.code(), absl::StrCat(field, ": ", std::string(wrong.message()))});

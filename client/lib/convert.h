@@ -54,9 +54,10 @@ absl::Status CheckCalls(const v1::ReduceRequest& request);
 
 // How a request gets the elements of an array beside the one that is reduced, whose dtype and shape `to` has already.
 using SetSide = absl::FunctionRef<absl::Status(const ArrayView& side, v1::SideArray* to)>;
-// The partition. INVALID_ARGUMENT: a name is unknown, or a side array is none. Errors of `set_side`, whose messages
-// begin with the field.
-absl::Status ToProto(const PartitionOptions& partition, v1::ReduceRequest* request, SetSide set_side);
+// The partition. INVALID_ARGUMENT: a name is unknown, or a side array is none, or has a reader if these may not. Errors
+// of `set_side`, whose messages begin with the field.
+absl::Status ToProto(const PartitionOptions& partition, v1::ReduceRequest* request, SetSide set_side,
+                     bool may_have_readers = false);
 
 Value FromProto(const v1::Value& from);
 absl::Status FromProto(const v1::OpError& from);

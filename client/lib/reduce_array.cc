@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -15,7 +16,9 @@
 #include "client/lib/convert.h"
 #include "client/lib/names.h"
 #include "client/lib/retry.h"
+#include "client/lib/stream.h"
 #include "client/lib/via.h"
+#include "kernels/algebra/layout.h"
 #include "reduced/client.h"
 #include "reduced/v1/reduced.grpc.pb.h"
 
@@ -75,6 +78,36 @@ absl::StatusOr<ArrayReply> CallReduce(const Connection& connection, const Reduce
   return ToArrayReply(*std::move(rest), ops, response);
 }
 
+// As a stream of the array, and of y and the weights.
+absl::StatusOr<ArrayReply> ReduceArrayStream(const Connection& connection, const ArrayView& array,
+                                             const std::vector<std::string>& ops, const PartitionOptions& partition,
+                                             const ReduceOptions& options, v1::ReduceStreamRequest first) {
+  v1::ReduceRequest& request = *first.mutable_header();
+  const auto in_chunks = [](const ArrayView&, v1::SideArray*) { return absl::OkStatus(); };
+  const absl::Status status = client::ToProto(partition, &request, in_chunks, /*may_have_readers=*/true);
+  if (!status.ok()) return status;
+  // A stream has no axes. The results of all of them, in ascending order or not, are those of none.
+  const absl::StatusOr<std::vector<bool>> reduced = ReducedDimensions(
+      {request.axes().axis().data(), static_cast<std::size_t>(request.axes().axis_size())}, array.shape.size());
+  const bool all = reduced.ok() && std::ranges::all_of(*reduced, [](bool axis) { return axis; });
+  if (all && !request.axes().keepdims()) request.clear_axes();
+  StreamMessages messages(first, array, 0, *ArrayBytes(array.dtype, array.shape));  // of every attempt
+  for (const auto& [side, field] : {std::pair(&partition.y, +v1::ReduceStreamRequest::kYChunkFieldNumber),
+                                    {&partition.weights, +v1::ReduceStreamRequest::kWeightsChunkFieldNumber}}) {
+    const auto* const view = side->has_value() ? std::get_if<ArrayView>(&**side) : nullptr;
+    if (view != nullptr) messages.Add(field, *view);
+  }
+  int attempts = 1;
+  absl::StatusOr<v1::ReduceResponse> response = CallAgain(
+      connection, connection.home, options.timeout, options.interrupted, &attempts,
+      [&](RpcState& state) { return ReduceStreamAndWait(state, messages, options.on_progress, options.interrupted); });
+  if (!response.ok()) return response.status();
+  absl::StatusOr<Reply> rest = ToReplyWithoutArrays(connection.options.server, Asked(request), *response, kStream);
+  if (!rest.ok()) return rest.status();
+  rest->attempts = attempts;
+  return ToArrayReply(*std::move(rest), ops, *response);
+}
+
 }  // namespace
 
 std::vector<std::string> EmptyPolicyNames() { return NamesOf(v1::EmptyPolicy_descriptor()); }
@@ -91,9 +124,14 @@ absl::StatusOr<ArrayReply> Client::ReduceArray(const ArrayView& array, const std
   if (!status.ok()) return status;
   const absl::Time deadline = absl::Now() + options.timeout.value_or(connection_->options.timeout);
   const std::int64_t bytes = *ArrayBytes(array.dtype, array.shape);
+  if (options.via == kStream) {
+    v1::ReduceStreamRequest first;
+    first.mutable_header()->Swap(&request);
+    return ReduceArrayStream(*connection_, array, ops, partition, options, std::move(first));
+  }
   if (options.via != "auto" && options.via != kInline) {
     return absl::InvalidArgumentError(
-        absl::StrCat("via: got ", options.via, " for arrays of results; allowed: auto, inline"));
+        absl::StrCat("via: got ", options.via, " for arrays of results; allowed: auto, inline, stream"));
   }
   if (bytes > kMaxSentBytes && options.via == "auto") {
     PutOptions put = PutFor(partition, options, deadline);

@@ -123,38 +123,70 @@ class StreamAttempt final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grp
 
 StreamMessages::StreamMessages(const google::protobuf::MessageLite& first, const ArrayView& array, std::int64_t from,
                                std::int64_t bytes)
-    : data_(static_cast<const char*>(array.data)),
-      read_(array.reader.read),
-      in_order_(array.reader.read != nullptr && array.reader.in_order),
-      next_(from),
-      left_(bytes) {
+    : arrays_{ArrayOf(v1::ReduceStreamRequest::kChunkFieldNumber, array, from, bytes)} {
+  static_assert(+v1::ReduceStreamRequest::kChunkFieldNumber == +v1::PutArrayRequest::kChunkFieldNumber);
   const grpc::Slice slice(first.SerializeAsString());
   header_ = grpc::ByteBuffer(&slice, 1);
 }
 
+StreamMessages::Array StreamMessages::ArrayOf(int field, const ArrayView& array, std::int64_t from,
+                                              std::int64_t bytes) {
+  return {.field = field,
+          .width = *DTypeBytes(array.dtype),
+          .data = static_cast<const char*>(array.data),
+          .read = array.reader.read,
+          .in_order = array.reader.read != nullptr && array.reader.in_order,
+          .from = from,
+          .next = from,
+          .left = bytes};
+}
+
+void StreamMessages::Add(int field, const ArrayView& array) {
+  arrays_.push_back(ArrayOf(field, array, 0, *ArrayBytes(array.dtype, array.shape)));
+}
+
+bool StreamMessages::spent() const {
+  return std::ranges::any_of(arrays_, [](const Array& array) { return array.in_order && array.next > array.from; });
+}
+
+std::int64_t StreamMessages::left() const {
+  std::int64_t bytes = 0;
+  for (const Array& array : arrays_) bytes += array.left;
+  return bytes;
+}
+
 absl::StatusOr<grpc::ByteBuffer> StreamMessages::Next() {
   if (header_.Valid()) return std::exchange(header_, grpc::ByteBuffer());
-  const std::int64_t bytes = std::min(left_, kChunkBytes);
-  // Field 2 of both requests, length-delimited: the tag, the length and the elements.
-  static_assert(+v1::ReduceStreamRequest::kChunkFieldNumber == +v1::PutArrayRequest::kChunkFieldNumber);
-  std::string prefix(1, static_cast<char>(v1::ReduceStreamRequest::kChunkFieldNumber << 3 | 2));
+  // The array of which the fewest elements are in messages. Chunks of several arrays have as many elements each.
+  std::int64_t width = 1;
+  Array* next = nullptr;
+  for (Array& array : arrays_) {
+    width = std::max(width, array.width);
+    if (array.left == 0) continue;
+    if (next == nullptr || array.next / array.width < next->next / next->width) next = &array;
+  }
+  Array& array = *next;
+  const std::int64_t bytes =
+      std::min(array.left, arrays_.size() == 1 ? kChunkBytes : kChunkBytes / width * array.width);
+  // The field of a request, length-delimited: the tag, the length and the elements.
+  std::string prefix(1, static_cast<char>(array.field << 3 | 2));
   for (std::int64_t size = bytes; size > 0; size >>= 7) {
     prefix.push_back(static_cast<char>((size & 0x7f) | (size >= 0x80 ? 0x80 : 0)));
   }
   const auto size = static_cast<std::size_t>(bytes);
-  read_any_ = true;
   grpc_slice chunk = grpc_slice_malloc(size);
   auto* const to = reinterpret_cast<char*>(GRPC_SLICE_START_PTR(chunk));
-  if (read_ == nullptr) {
-    std::memcpy(to, data_ + next_, size);
-  } else if (const absl::Status status = read_(next_, to, bytes); !status.ok()) {
+  const std::int64_t at = array.next;
+  array.next += bytes;
+  array.left -= bytes;
+  if (array.read == nullptr) {
+    std::memcpy(to, array.data + at, size);
+  } else if (const absl::Status status = array.read(at, to, bytes); !status.ok()) {
     grpc_slice_unref(chunk);
     return status;
   }
   // Only now: a small slice has its bytes in itself.
   const grpc::Slice slices[] = {grpc::Slice(prefix), grpc::Slice(chunk, grpc::Slice::STEAL_REF)};
-  next_ += bytes;
-  left_ -= bytes;
   return grpc::ByteBuffer(slices, std::size(slices));
 }
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "client/lib/call.h"
@@ -25,22 +26,33 @@ class StreamMessages {
   StreamMessages(const google::protobuf::MessageLite& first, const ArrayView& array, std::int64_t from,
                  std::int64_t bytes);
 
-  // Whether the elements that are in messages now cannot be read again.
-  bool spent() const { return in_order_ && read_any_; }
-  bool done() const { return !header_.Valid() && left_ == 0; }
-  std::int64_t left() const { return left_; }  // bytes of the elements that are not in a message yet
+  // Adds an array whose elements go with those of the first one, in chunks of the field of that number: they take
+  // turns. All of it is sent.
+  void Add(int field, const ArrayView& array);
 
-  // An error is that of the array's reader.
+  // Whether elements that are in messages now cannot be read again.
+  bool spent() const;
+  bool done() const { return !header_.Valid() && left() == 0; }
+  std::int64_t left() const;  // bytes of the elements that are not in a message yet
+
+  // An error is that of the reader of an array.
   absl::StatusOr<grpc::ByteBuffer> Next();
 
  private:
-  grpc::ByteBuffer header_;                                              // until Next() has returned it
-  const char* data_ = nullptr;                                           // of the whole array
-  std::function<absl::Status(std::int64_t, char*, std::int64_t)> read_;  // used instead if it isn't null
-  bool in_order_ = false;                                                // it can read each byte only once
-  bool read_any_ = false;
-  std::int64_t next_ = 0;  // the byte of the array
-  std::int64_t left_ = 0;
+  struct Array {
+    int field = 0;                                                          // of its chunks
+    std::int64_t width = 1;                                                 // bytes of an element
+    const char* data = nullptr;                                             // of the whole array
+    std::function<absl::Status(std::int64_t, char*, std::int64_t)> read{};  // used instead if it isn't null
+    bool in_order = false;                                                  // it can read each byte only once
+    std::int64_t from = 0;
+    std::int64_t next = 0;  // the byte of the array
+    std::int64_t left = 0;
+  };
+  static Array ArrayOf(int field, const ArrayView& array, std::int64_t from, std::int64_t bytes);
+
+  grpc::ByteBuffer header_;  // until Next() has returned it
+  std::vector<Array> arrays_;
 };
 
 // Sends an array on this thread alone: when this returns, gRPC has nothing left to do for the call. `on_progress` and

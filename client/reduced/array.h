@@ -42,7 +42,8 @@ struct ArrayView {
   std::string dtype{};  // one of DTypeNames(): "f32", "bool", ...
   // The number of elements along each dimension. An array without dimensions is a scalar: it has one element.
   std::vector<std::int64_t> shape{};
-  // Used instead of `data` if reader.read is set, by Client::Reduce and Client::Put only.
+  // Used instead of `data` if reader.read is set, by Client::Reduce, Client::Put and Client::ReduceArray; of y and the
+  // weights only as a stream.
   ElementReader reader{};
   // The elements at `data`, if that is known, which Of sees to: then a shape of another number is INVALID_ARGUMENT.
   std::optional<std::int64_t> count{};

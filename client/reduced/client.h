@@ -149,7 +149,9 @@ class REDUCED_EXPORT Client {
 
   // Reduces an array along axes, of segments, by keys or under a mask: the results of each op are an array. Sent in a
   // message or, if it has more than 32 MiB (an array beside it: 8 MiB), stored in the memory of the server's CPU until
-  // the call ends; ReduceOptions.via is "auto" or "inline". UNIMPLEMENTED: the server has no such requests.
+  // the call ends; ReduceOptions.via is "auto" or "inline", or "stream": in chunks, with those of y and the weights in
+  // turns, of which the server holds some megabytes. UNIMPLEMENTED: the server has no such requests; or a stream is not
+  // of the whole array, or has other operands that are remote or of another shape, or an op that streams lack.
   absl::StatusOr<ArrayReply> ReduceArray(const ArrayView& array, const std::vector<std::string>& ops,
                                          const PartitionOptions& partition, const ReduceOptions& options = {});
   absl::StatusOr<ArrayReply> ReduceArray(const RemoteArray& array, const std::vector<std::string>& ops,

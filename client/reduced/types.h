@@ -44,7 +44,7 @@ struct ReduceOptions {
   int block_size = 0;
   // How the elements of an ArrayView reach the server: one of ViaNames(). "inline": in one message, of less than 2 GiB
   // and at most ServerInfo.max_message_bytes. "stream": in chunks, of any size. "auto": whichever is faster for the
-  // size of the array.
+  // size of the array. Of Client::ReduceArray "auto" is never "stream".
   std::string via = "auto";
   // Overrides ClientOptions.timeout. It may be infinite.
   std::optional<absl::Duration> timeout{};

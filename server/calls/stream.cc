@@ -4,7 +4,8 @@
 //      deadline, gate, quota, a stream slot. ParseHeader checks everything that does not depend on the elements, and an
 //      engine is chosen. A part of an upload joins the upload, which pays the quota and chose the engine.
 //   2. Messages arrive one by one, as the slices of memory that the transport read them into. A chunk is copied once,
-//      into the buffer of the next stretch.
+//      into the buffer of the next stretch. Of ops about two arrays each array has such buffers, and chunks of its own;
+//      what is ahead of another array is copied twice.
 //   3. A full buffer goes to the engine, and the next chunks go into a second buffer. The engine has one stretch at a
 //      time: when the second buffer is full, too, nothing more is read until the first is back, and the transport's
 //      flow control stops the client.
@@ -140,13 +141,17 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     spec_ = std::move(question->spec);
     wanted_ = question->wanted;
     bytes_ = shape.bytes;
-    const std::int64_t buffers = std::min(bytes_, kBufferBytes) + EntriesMemory();
+    StreamDTypes others;
+    if (question->y.has_value()) others.y = question->y->array.dtype;
+    if (question->weights.has_value()) others.weights = question->weights->array.dtype;
+    const std::int64_t buffers = BufferMemory(others) + EntriesMemory();
     absl::StatusOr<MemoryLease> memory =
         MemoryLease::Take(admission_.payers().Of(buffers), buffers, "the buffers of a stream");
     if (!memory.ok()) return WithRetryHint(memory.status(), kMemoryRetryDelay);
     memory_ = *std::move(memory);
     absl::StatusOr<Placement> place = backend_.engines.Place(spec_, {nullptr, MemorySpace::kHost});
     if (!place.ok()) return place.status();
+    std::int64_t count = spec_.count;
     if (part_.has_value()) {
       auto joined = backend_.uploads.Join(
           *part_, spec_, *std::move(place), [this] { return admission_.TakeQuota(); },
@@ -154,14 +159,34 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
       if (!joined.ok()) return joined.status();
       upload_ = std::move(joined->upload);
       place = std::move(joined->place);
-      bytes_ = part_->count * RowOf(spec_.dtype).bytes;
+      count = part_->count;
+      bytes_ = count * RowOf(spec_.dtype).bytes;
     }
     engine_ = place->engine;
     answer_.mutable_execution()->set_reason(std::move(place->reason));
-    feeder_.Declare(bytes_);
-    stretches_.emplace(*engine_, spec_, part_.has_value() ? part_->first : 0, bytes_, deadline_, cancelled_,
+    ForArrays(others, [&](std::size_t array, std::int64_t width) { feeder_.Declare(count * width, array, width); });
+    stretches_.emplace(*engine_, spec_, others, part_.has_value() ? part_->first : 0, count, deadline_, cancelled_,
                        admission_.key());
     return absl::OkStatus();
+  }
+
+  // Calls `visit` with the number of each array of the stream (wire/chunks.h), and the bytes of an element.
+  template <class Visit>
+  void ForArrays(const StreamDTypes& others, const Visit& visit) const {
+    const std::optional<DType> dtypes[kStreamArrays] = {spec_.dtype, others.y, others.weights};
+    for (std::size_t i = 0; i < kStreamArrays; ++i) {
+      if (dtypes[i].has_value()) visit(i, std::int64_t{RowOf(*dtypes[i]).bytes});
+    }
+  }
+
+  // What the arrays take at most before they are reduced.
+  std::int64_t BufferMemory(const StreamDTypes& others) const {
+    const std::int64_t most = kBufferBytes + (others.y.has_value() || others.weights.has_value() ? kMaxSkewBytes : 0);
+    std::int64_t bytes = 0;
+    ForArrays(others, [&](std::size_t, std::int64_t width) {
+      bytes += spec_.count > most / width ? most : spec_.count * width;
+    });
+    return bytes;
   }
 
   // What ops of the distribution take at most: as states, as messages and as answers.
@@ -176,7 +201,7 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
 
   void Drive() {
     while (!failed() && stretches_.has_value()) {
-      const absl::StatusOr<bool> complete = stretches_->Fill(feeder_.chunk(), half_closed_);
+      const absl::StatusOr<bool> complete = stretches_->Fill(feeder_.chunk(), feeder_.array(), half_closed_);
       if (!complete.ok()) Fail(complete.status());
       if (!complete.ok() || !*complete) break;
       if (!Fly()) return;

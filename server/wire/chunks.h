@@ -1,5 +1,8 @@
 // The raw messages of ReduceStream and PutArray: a header, then chunks. They are read raw, so that the bytes of a chunk
 // are copied once, from the transport's memory to their destination.
+//
+// A ReduceStream may have the chunks of several arrays, each in a field of its own: those of the array that is reduced,
+// and of y and the weights. Here arrays are numbered: 0 is the array, which PutArray has alone.
 #ifndef REDUCED_SERVER_WIRE_CHUNKS_H_
 #define REDUCED_SERVER_WIRE_CHUNKS_H_
 
@@ -7,7 +10,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
+#include <optional>
+#include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -22,9 +29,36 @@ namespace reduced::server {
 // Limit of one chunk: copying it occupies a thread of gRPC.
 inline constexpr std::size_t kMaxChunkBytes = std::size_t{4} << 20;
 
-// The tag of field 2 of both messages, length-delimited.
-inline constexpr std::uint8_t kChunkTag = v1::ReduceStreamRequest::kChunkFieldNumber << 3 | 2;
+// Limit of how many bytes of one array may have arrived that no other array has elements for: the server holds them.
+inline constexpr std::int64_t kMaxSkewBytes = std::int64_t{4} << 20;
+
+// The fields of the chunks of each array, and their names.
+struct ChunkField {
+  int number;
+  const char* name;
+  const char* array;
+};
+inline constexpr ChunkField kChunkFields[] = {
+    {v1::ReduceStreamRequest::kChunkFieldNumber, "chunk", "the array"},
+    {v1::ReduceStreamRequest::kYChunkFieldNumber, "y_chunk", "y"},
+    {v1::ReduceStreamRequest::kWeightsChunkFieldNumber, "weights_chunk", "the weights"}};
+inline constexpr std::size_t kStreamArrays = std::size(kChunkFields);
 static_assert(+v1::PutArrayRequest::kChunkFieldNumber == +v1::ReduceStreamRequest::kChunkFieldNumber);
+
+// How many arrays a call has at most.
+template <class Request>
+inline constexpr std::size_t kArraysOf = std::is_same_v<Request, v1::ReduceStreamRequest> ? kStreamArrays : 1;
+
+// The chunk of a parsed message, and of which array it is; null: it has none.
+inline const std::string* ChunkIn(const v1::PutArrayRequest& request, std::size_t* array) {
+  *array = 0;
+  return request.has_chunk() ? &request.chunk() : nullptr;
+}
+inline const std::string* ChunkIn(const v1::ReduceStreamRequest& request, std::size_t* array) {
+  *array = request.has_y_chunk() ? 1 : request.has_weights_chunk() ? 2 : 0;
+  const std::string* const chunks[] = {&request.chunk(), &request.y_chunk(), &request.weights_chunk()};
+  return *array > 0 || request.has_chunk() ? chunks[*array] : nullptr;
+}
 
 // The bytes of one message, in the slices of memory that the transport read them into.
 class ChunkReader {
@@ -63,25 +97,29 @@ class ChunkReader {
     }
   }
 
-  // If the message has one field, the chunk, as every protobuf implementation encodes it, skips to its first byte:
-  // true.
-  bool SkipToChunk() {
+  // If the message has one field, a chunk of one of the first `arrays` arrays, as every protobuf implementation encodes
+  // it, skips to its first byte, and returns which array. Else nothing.
+  std::optional<std::size_t> SkipToChunk(std::size_t arrays) {
     const ChunkReader start = *this;
     std::uint8_t byte = 0;
     if (left_ > 0) Read(reinterpret_cast<char*>(&byte), 1);
-    if (byte == kChunkTag) {
+    const std::size_t array = static_cast<std::size_t>(
+        std::find_if(std::begin(kChunkFields), std::begin(kChunkFields) + arrays,
+                     [byte](const ChunkField& field) { return byte == (field.number << 3 | 2); }) -
+        std::begin(kChunkFields));  // the tag, length-delimited
+    if (array < arrays) {
       std::uint64_t size = 0;
       for (int shift = 0; shift < 35 && left_ > 0; shift += 7) {  // five bytes, as protobuf's parser takes
         Read(reinterpret_cast<char*>(&byte), 1);
         size |= std::uint64_t{byte & 0x7fU} << shift;
         if (byte < 0x80) {
-          if (size == left_) return true;
+          if (size == left_) return array;
           break;
         }
       }
     }
     *this = start;
-    return false;
+    return std::nullopt;
   }
 
  private:
@@ -92,25 +130,29 @@ class ChunkReader {
 };
 
 // Reads one message. Request: ReduceStreamRequest or PutArrayRequest. A header is parsed into `request`; of a chunk
-// only the position goes into `chunk`. INVALID_ARGUMENT: the message is neither, or the chunk is too large. For payers
-// and lease see Decode, whose errors it has, too.
+// only the position goes into `chunk`, and which array it is of into `array`. INVALID_ARGUMENT: the message is neither,
+// or the chunk is too large. For payers and lease see Decode, whose errors it has, too.
 template <class Request>
 absl::Status ReadMessage(grpc::ByteBuffer& message, const CallPayers& payers, MemoryLease* lease, Request* request,
-                         ChunkReader* chunk) {
+                         ChunkReader* chunk, std::size_t* array) {
   *chunk = ChunkReader(message);
-  if (!chunk->SkipToChunk()) {
+  if (const std::optional<std::size_t> found = chunk->SkipToChunk(kArraysOf<Request>); found.has_value()) {
+    *array = *found;
+  } else {
     *chunk = ChunkReader();
     const absl::Status parsed = Decode(&message, payers, lease, request);
     if (!parsed.ok()) return parsed;
     if (request->has_header()) return absl::OkStatus();
-    if (!request->has_chunk()) return absl::InvalidArgumentError("message: got neither; allowed: header, chunk");
+    const std::string* const bytes = ChunkIn(*request, array);
+    if (bytes == nullptr) return absl::InvalidArgumentError("message: got neither; allowed: header, chunk");
     // A chunk with fields that this version does not know.
-    grpc::Slice slice(request->chunk());
+    grpc::Slice slice(*bytes);
     message = grpc::ByteBuffer(&slice, 1);
     *chunk = ChunkReader(message);
   }
   if (chunk->left() <= kMaxChunkBytes) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrFormat("chunk: got %d bytes; allowed: %d", chunk->left(), kMaxChunkBytes));
+  return absl::InvalidArgumentError(
+      absl::StrFormat("%s: got %d bytes; allowed: %d", kChunkFields[*array].name, chunk->left(), kMaxChunkBytes));
 }
 
 }  // namespace reduced::server

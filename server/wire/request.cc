@@ -1,5 +1,6 @@
 #include "server/wire/request.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <string>
 
@@ -76,6 +77,12 @@ absl::Status CheckStreamed(const v1::ReduceRequest& header, const Question& ques
           absl::StrFormat("%s: got %s in a stream, which may be cut within a row; allowed: in Reduce",
                           ArraysField(header), RowOf(call.op).name));
     }
+    if (IsWeightedQuantile(call.op)) {
+      return absl::UnimplementedError(absl::StrFormat(
+          "%s: got %s in a stream, whose elements are read once and not stored; allowed: in Reduce, and "
+          "in sessions",
+          ArraysField(header), RowOf(call.op).name));
+    }
     if (HasAccumulator(call) || MostEntries(call, question.spec.dtype).has_value()) continue;
     return absl::UnimplementedError(absl::StrFormat(
         "%s: got %s of %s in a stream, whose elements are read once and not stored; allowed: in Reduce, of elements "
@@ -118,6 +125,29 @@ absl::Status CheckStateBytes(std::int64_t states, std::int64_t bytes, const Requ
                       states, bytes, limits.max_result_bytes));
 }
 
+namespace {
+
+// The array of y or the weights in a header, whose elements come in chunks beside those of `array`.
+absl::StatusOr<FoundSide> StreamedSide(const char* field, const v1::SideArray& side, const v1::ArraySpec& array,
+                                       const RequestLimits& limits) {
+  if (side.source_case() != v1::SideArray::SOURCE_NOT_SET) {
+    return absl::UnimplementedError(absl::StrFormat(
+        "%s: got a source in a stream; allowed: none, since the elements follow in chunks of %s_chunk", field, field));
+  }
+  const absl::StatusOr<ArrayShape> shape = ParseArray(side.array(), limits);
+  if (!shape.ok()) {
+    return absl::Status(shape.status().code(), absl::StrCat(field, ".", std::string(shape.status().message())));
+  }
+  if (!std::ranges::equal(side.array().shape(), array.shape())) {
+    return absl::UnimplementedError(absl::StrFormat("%s: got shape %s in a stream; allowed: %s, that of the array",
+                                                    field, ShapeText(side.array()), ShapeText(array)));
+  }
+  return FoundSide{{.dtype = shape->dtype, .count = shape->count},
+                   {side.array().shape().begin(), side.array().shape().end()}};
+}
+
+}  // namespace
+
 absl::StatusOr<Question> ParseHeader(const v1::ReduceRequest& header, const RequestLimits& limits, ArrayShape* shape) {
   if (header.source_case() != v1::ReduceRequest::SOURCE_NOT_SET) {
     return absl::InvalidArgumentError("header: got a source; allowed: none, since the elements follow in chunks");
@@ -129,16 +159,9 @@ absl::StatusOr<Question> ParseHeader(const v1::ReduceRequest& header, const Requ
     return absl::UnimplementedError(
         absl::StrCat(ArraysField(header), ": got some in a stream; allowed: in Reduce and in sessions"));
   }
-  for (int i = 0; i < header.ops_size() + header.calls_size(); ++i) {
-    const int number = i < header.ops_size() ? header.ops(i) : header.calls(i - header.ops_size()).op();
-    const std::optional<Op> op = OpFromNumber(number);
-    if (!op.has_value() || OtherOf(*op) == OtherOperand::kNone) continue;
-    return absl::UnimplementedError(absl::StrFormat("%s: got %s in a stream; allowed: in Reduce and in sessions",
-                                                    ArraysField(header), RowOf(*op).name));
-  }
-  absl::StatusOr<Question> question =
-      ParseQuestion(header, {shape->dtype, shape->count, header.array().shape()}, limits.max_ops,
-                    [](const char* /*field*/, const v1::SideArray& /*side*/) { return FoundSide(); });
+  absl::StatusOr<Question> question = ParseQuestion(
+      header, {shape->dtype, shape->count, header.array().shape()}, limits.max_ops,
+      [&](const char* field, const v1::SideArray& side) { return StreamedSide(field, side, header.array(), limits); });
   if (!question.ok()) return question;
   if (absl::Status status = CheckStreamed(header, *question); !status.ok()) return status;
   return question;

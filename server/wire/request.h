@@ -38,8 +38,9 @@ absl::StatusOr<std::int64_t> CheckResultBytes(const v1::ReduceRequest& request, 
 // have.
 absl::Status CheckStateBytes(std::int64_t states, std::int64_t bytes, const RequestLimits& limits);
 
-// The header of a stream: a request without a source or a partition. `shape`: of the array. UNIMPLEMENTED: it has a
-// partition, or an op that a stream, whose elements are read once, does not answer.
+// The header of a stream: a request without a source or a partition. `shape`: of the array. The question has the dtypes
+// of y and the weights, without elements. UNIMPLEMENTED: it has a partition, y or weights of another shape or with a
+// source, or an op that a stream, whose elements are read once, does not answer.
 absl::StatusOr<Question> ParseHeader(const v1::ReduceRequest& header, const RequestLimits& limits, ArrayShape* shape);
 
 // Checks that the elements that came with a request, `bytes` of them in `field`, are as many as their array needs.

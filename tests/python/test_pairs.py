@@ -188,6 +188,23 @@ def test_weighted_quantiles_that_are_refused(whole):
         whole.reduce([1.0, 2], "weighted_median", weights=[1, 1], state=True)
 
 
+def test_streams(remote):
+    random = np.random.default_rng(8)
+    x, y = random.normal(size=(700, 1000)), random.normal(size=(700, 1000)).astype("f4")
+    ops = "dot,corr,compare(rtol=0.5),weighted_var,sum"
+    whole, streamed = (remote.reduce(x, ops, y=y, weights=x, via=via) for via in ("auto", "stream"))
+    assert streamed.via == "stream"
+    for op in whole:
+        np.testing.assert_array_equal(streamed[op], whole[op])
+    assert remote.mean(x, weights=np.abs(y), via="stream") == remote.mean(x, weights=np.abs(y))
+    with pytest.raises(NotImplementedError, match="axes: got some in a stream"):
+        remote.dot(x, y, axis=0, via="stream")
+    with pytest.raises(NotImplementedError, match=r"weights: got shape \[1000\] in a stream"):
+        remote.mean(x, weights=x[0], via="stream")
+    with pytest.raises(NotImplementedError, match="weighted_median in a stream"):
+        remote.median(x, weights=np.abs(x), via="stream")
+
+
 def test_weights_of_the_reduced_dimensions_alone(whole):
     random = np.random.default_rng(3)
     x = random.normal(size=(3, 3, 4))

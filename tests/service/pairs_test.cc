@@ -16,7 +16,6 @@
 #include "reduced/merge.h"
 #include "reduced/ops.h"
 #include "tests/service/array_calls.h"
-#include "tests/service/chunk_stream.h"
 #include "tests/service/test_server.h"
 
 namespace reduced::server::pairs {
@@ -285,22 +284,6 @@ TEST_F(PairsTest, HostileOther) {
   call.mutable_compare()->set_rtol(HUGE_VAL);
   call.mutable_compare()->set_atol(HUGE_VAL);
   EXPECT_TRUE(server_.client().Reduce(request, &response).ok());
-}
-
-TEST_F(PairsTest, AreNotInStreams) {
-  for (const v1::Op op : {v1::OP_COMPARE, v1::OP_DOT, v1::OP_DISTANCE_MAX, v1::OP_WEIGHTED_MEAN}) {
-    for (const bool given : {true, false}) {
-      v1::ReduceRequest header = Request(op);
-      header.clear_inline_data();
-      if (given) *header.mutable_y() = SideOf(v1::DTYPE_F64, kY, {6});
-      if (given) header.mutable_weights();
-      ReduceStreamCall stream(server_.client());
-      stream.Header(header);
-      const grpc::Status status = stream.End();
-      EXPECT_EQ(status.error_code(), Code::UNIMPLEMENTED) << status.error_message();
-      EXPECT_THAT(status.error_message(), HasSubstr("in a stream; allowed: in Reduce"));
-    }
-  }
 }
 
 // Memory of this process that is said to be a GPU's.

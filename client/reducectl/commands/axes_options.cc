@@ -191,11 +191,12 @@ void CheckAxes(const Question& question, const AxesArguments& arguments) {
     if (!arguments.out.empty()) throw CLI::ExcludesError("--write-to", "--out");
     if (!arguments.out_keys.empty()) throw CLI::ExcludesError("--write-to", "--out-keys");
   }
+  const bool streams = !arguments.sides.y.empty() || !arguments.sides.weights.empty();
   if (question.via != "auto" && question.via != "inline" && question.via != Question::kRegion &&
-      !question.in_session()) {
-    throw CLI::ValidationError(
-        "--via",
-        absl::StrCat("got ", question.via, "; allowed: auto, inline, session, ring, region for arrays of results"));
+      !question.in_session() && !(streams && question.via == "stream")) {
+    throw CLI::ValidationError("--via", absl::StrCat("got ", question.via,
+                                                     "; allowed: auto, inline, session, ring, region for arrays of "
+                                                     "results, and stream with --y or --weights"));
   }
   if (arguments.out.empty() && arguments.write_to.empty()) return;
   const std::size_t inputs = question.sources.empty() ? question.arrays.size() : question.sources.size();
