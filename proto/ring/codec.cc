@@ -72,7 +72,7 @@ void SetBits(v1::DType dtype, std::uint64_t bits, v1::Value* value) {
   if (dtype == v1::DTYPE_BOOL) return value->set_b(bits != 0);
   if (dtype >= v1::DTYPE_I8 && dtype <= v1::DTYPE_I64) return value->set_i(static_cast<std::int64_t>(bits));
   if (dtype >= v1::DTYPE_U8 && dtype <= v1::DTYPE_U64) return value->set_u(bits);
-  if (dtype >= v1::DTYPE_F16 && dtype <= v1::DTYPE_F64) value->set_f(std::bit_cast<double>(bits));
+  if (dtype >= v1::DTYPE_F16 && dtype <= v1::DTYPE_F8_E8M0FNU) value->set_f(std::bit_cast<double>(bits));
 }
 
 }  // namespace

@@ -207,6 +207,25 @@ class NpyTest(ArchivesTest):
         self.check_failure(DATA_ERROR, ["got bf16 for a .npy file, which has its own dtype, f64"], "reduce",
                            self.save(np.ones(3)), "--dtype", "bf16")
 
+    def test_floats_of_8_bits(self):
+        data, shape = bytes([0x38, 0xC0, 0x01]), "'fortran_order': False, 'shape': (3,), }"
+        # As ml_dtypes saves f8_e5m2, which has an unambiguous name.
+        path = self.write("a.npy", npy("{'descr': '<f1', " + shape, bytes([0x3C, 0xC0, 0x01])))
+        for arguments in ((), ("--dtype", "f8_e5m2")):
+            answer = self.reduce(path, "sum,min", *arguments)
+            self.assertEqual((answer["dtype"], answer["results"]), ("f8_e5m2", {"sum": -1 + 2**-16, "min": -2.0}))
+        self.check_failure(DATA_ERROR, ["got f8_e4m3fn for a .npy file, which has its own dtype, f8_e5m2"], "reduce", path, "--dtype", "f8_e4m3fn")
+        # As it and NumPy save the others: any of them.
+        for order in "<|":
+            path = self.write("a.npy", npy("{'descr': '" + order + "V1', " + shape, data))
+            self.check_failure(DATA_ERROR, [f"dtype: got '{order}V1'; allowed: ", "with --dtype f8_e4m3fn, f8_e5m2 or f8_e8m0fnu"], "reduce", path)
+            self.check_failure(DATA_ERROR, [f"dtype: got '{order}V1'; allowed: "], "reduce", path, "--dtype", "bf16")
+            for dtype, found in (("f8_e4m3fn", -1 + 2**-9), ("f8_e8m0fnu", 2.0**-71 + 2.0**65 + 2.0**-126)):
+                answer = self.reduce(path, "sum", "--dtype", dtype)
+                self.assertEqual((answer["dtype"], answer["results"]["sum"]), (dtype, found))
+        self.check_failure(DATA_ERROR, ["dtype: got '|V2'; allowed: "], "reduce",
+                           self.write("a.npy", npy("{'descr': '|V2', " + shape, data * 2)), "--dtype", "f8_e4m3fn")
+
     def test_two_arrays_in_one_file(self):
         saved = io.BytesIO()
         np.save(saved, np.arange(3))

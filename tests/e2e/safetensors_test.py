@@ -14,7 +14,7 @@ P = 2**61 - 1
 BASES = (0x0D413CCCFE779921, 0x176CF5D0B09954E7)
 # Arrays of integers with a name are the bits of another dtype.
 NAMES = {"float32": "F32", "float64": "F64", "float16": "F16", "int64": "I64", "uint8": "U8", "bool": "BOOL", "complex64": "C64"}
-BITS = {"layer.weight": "BF16", "layer.scale": "F8_E4M3"}
+BITS = {"layer.weight": "BF16", "layer.scale": "F8_E4M3", "layer.small": "F8_E5M2", "layer.power": "F8_E8M0", "layer.other": "F8_E4M3FNUZ"}
 
 
 def fingerprint(data, size):
@@ -55,13 +55,16 @@ class SafetensorsTest(harness.ServedTest):
             "embed.weight": random.normal(size=(300, 40)).astype("f4"),
             "layer.weight": (random.normal(size=(4, 6)).astype("f4").view("u4") >> 16).astype("u2"),
             "layer.scale": np.array([0x38, 0xB9, 0x07], "u1"),
+            "layer.small": np.array([0x3C, 0xC0, 0x01, 0x7C], "u1"),  # 1, -2, 2^-16, an infinity
+            "layer.power": np.array([127, 0, 130, 254], "u1"),  # 1, 2^-127, 8, 2^127
+            "layer.other": np.array([0x38, 0xB9, 0x07], "u1"),
             "waves": (random.normal(size=4) + 1j).astype("c8"),
             "steps": np.array(12345),
             "mask": np.array([True, False, True]),
             "nothing": np.zeros((0, 3), "f2"),
         }
-        self.raw = {"layer.scale": "f8_e4m3", "waves": "c64"}
-        self.dtypes = self.raw | {"embed.weight": "f32", "layer.weight": "bf16", "steps": "i64", "mask": "bool", "nothing": "f16"}
+        self.raw = {"waves": "c64", "layer.other": "f8_e4m3fnuz"}
+        self.dtypes = self.raw | {"layer.scale": "f8_e4m3fn", "layer.small": "f8_e5m2", "layer.power": "f8_e8m0fnu", "embed.weight": "f32", "layer.weight": "bf16", "steps": "i64", "mask": "bool", "nothing": "f16"}
 
     def write(self, name, content):
         path = self.folder / name
@@ -103,7 +106,7 @@ class SafetensorsTest(harness.ServedTest):
         run = self.run_reducectl("fingerprint", "-q", path, index)
         self.assertEqual(run.stdout.decode(), f"{model}  {path}\n{model}  {index}\n")
         one, whole = self.lines("fingerprint", path, "--array", "steps")
-        self.assertEqual(one["fingerprint"], right[4][3])
+        self.assertEqual(one["fingerprint"], right[list(self.tensors).index("steps")][3])
         self.assertNotEqual(whole["fingerprint"], model)
 
     def test_other_files_have_fingerprints_too(self):
@@ -126,12 +129,18 @@ class SafetensorsTest(harness.ServedTest):
         path = self.write("m.safetensors", model_of(self.tensors))
         run = self.run_reducectl("--json", "describe", path)
         self.assertEqual(run.returncode, DATA)
-        self.assertIn("tensor 'layer.scale' is not read: dtype F8_E4M3\n", run.stderr.decode())
+        self.assertIn("tensor 'layer.other' is not read: dtype F8_E4M3FNUZ\n", run.stderr.decode())
         described = {each["array"]: each["results"] for each in map(json.loads, run.stdout.splitlines())}
         self.assertEqual(list(described), [name for name in self.tensors if name not in self.raw])
         self.assertEqual(described["embed.weight"]["max"], float(str(self.tensors["embed.weight"].max())))
         (answer,) = self.answers("reduce", path, "--array", "layer.weight", "--op", "sum")
         self.assertEqual(answer["results"]["sum"], float((self.tensors["layer.weight"].astype("u4") << 16).view("f4").astype("f8").sum()))
+        self.assertEqual((described["layer.scale"]["min"], described["layer.scale"]["max"]), (-1.125, 1.0))
+        for name, dtype, results in (("layer.scale", "f8_e4m3fn", {"sum": -0.125 + 7 * 2**-9, "max": 1.0, "argmin": 1}),
+                                     ("layer.small", "f8_e5m2", {"sum": "Infinity", "min": -2.0, "argmax": 3}),
+                                     ("layer.power", "f8_e8m0fnu", {"sum": 2.0**127, "min": 2.0**-127, "argmax": 3})):
+            (answer,) = self.answers("reduce", path, "--array", name, "--op", ",".join(results))
+            self.assertEqual((answer["dtype"], answer["results"]), (dtype, results))
         run = self.run_reducectl("reduce", path, "--array", "none")
         self.assertIn("array: got 'none'; allowed: 'embed.weight', 'layer.weight'", run.stderr.decode())
 
@@ -141,23 +150,25 @@ class SafetensorsTest(harness.ServedTest):
         tensors = {name: array.copy() for name, array in self.tensors.items()}
         tensors["layer.weight"][1, 2] = 0x4110  # 9
         tensors["layer.scale"][1] = 2
+        tensors["layer.other"][1] = 2
         tensors["steps"] = np.array([12345])
         tensors["waves"] = tensors["waves"].view("f4")
         del tensors["mask"]
         tensors["new"] = np.ones(2)
         after = self.write("b.safetensors", model_of(tensors))
         found = {each["array"]: each for each in self.lines("compare", before, after, code=DIFFERENT)}
-        self.assertEqual([name for name, each in found.items() if each["equal"]], ["embed.weight", "nothing"])
+        self.assertEqual([name for name, each in found.items() if each["equal"]], ["embed.weight", "layer.small", "layer.power", "nothing"])
         self.assertEqual(found["layer.weight"]["results"]["first_index"], [1, 2])
-        self.assertEqual((found["layer.scale"]["bytes_of"], found["layer.scale"]["results"]["first_index"]), ("F8_E4M3", [1]))
+        self.assertEqual((found["layer.scale"]["dtypes"], found["layer.scale"]["results"]["first_index"]), (["f8_e4m3fn"] * 2, [1]))
+        self.assertEqual((found["layer.other"]["bytes_of"], found["layer.other"]["results"]["first_index"]), ("F8_E4M3FNUZ", [1]))
         self.assertEqual(found["steps"]["difference"], "the shapes differ: i64 () and i64 (1)")
         self.assertEqual(found["waves"]["difference"], "the dtypes differ: C64 and f32")
         self.assertEqual(found["mask"]["difference"], f"only {before} has it")
         self.assertEqual(found["new"]["difference"], f"only {after} has it")
-        bits = self.tensors["layer.scale"]
-        other = self.write("c.safetensors", file_of({"layer.scale": entry("U8", [3], 0, 3)}, bits.tobytes()))
-        (one,) = (each for each in self.lines("compare", before, other, code=DIFFERENT) if each["array"] == "layer.scale")
-        self.assertEqual(one["difference"], "the dtypes differ: F8_E4M3 and u8")
+        bits = self.tensors["layer.other"]
+        other = self.write("c.safetensors", file_of({"layer.other": entry("U8", [3], 0, 3)}, bits.tobytes()))
+        (one,) = (each for each in self.lines("compare", before, other, code=DIFFERENT) if each["array"] == "layer.other")
+        self.assertEqual(one["difference"], "the dtypes differ: F8_E4M3FNUZ and u8")
 
     def test_what_is_refused(self):
         u8 = entry("U8", [2], 0, 2)
@@ -199,7 +210,7 @@ class SafetensorsTest(harness.ServedTest):
             self.assertEqual(run.returncode, DATA)
             self.assertIn(message, run.stderr.decode())
         run = self.run_reducectl("fingerprint", self.write("some.safetensors.index.json", b'{"weight_map":{"steps":"m-1.safetensors"}}'))
-        self.assertIn("is read without 3 tensors of 'm-1.safetensors' that it does not name", run.stderr.decode())
+        self.assertIn("is read without 6 tensors of 'm-1.safetensors' that it does not name", run.stderr.decode())
         run = self.run_reducectl("reduce", self.folder / "m-1.safetensors", "--dtype", "f32")
         self.assertIn("is a .safetensors file, which has its own dtype", run.stderr.decode())
 

@@ -91,6 +91,33 @@ class ValuesTest(harness.ServedTest):
             array = random.normal(1, 0.5, (7, 11, 13)).astype(code)
             self.check(self.reduce(self.save(array), FLOAT_OPS), array, NAMES[code])
 
+    def test_floats_of_8_bits_as_raw(self):
+        # All numbers of each, from the definitions of the OCP specifications.
+        def number(bits, fraction_bits, bias):
+            exponent, fraction = (bits & 0x7F) >> fraction_bits, bits & (1 << fraction_bits) - 1
+            magnitude = math.ldexp(fraction + ((1 << fraction_bits) if exponent else 0), max(exponent, 1) - bias - fraction_bits)
+            return -magnitude if bits & 0x80 else magnitude
+
+        for dtype, numbers in (
+            ("f8_e4m3fn", {bits: number(bits, 3, 7) for bits in range(256) if bits & 0x7F != 0x7F}),
+            ("f8_e5m2", {bits: number(bits, 2, 15) for bits in range(256) if bits & 0x7F < 0x7C}),
+            ("f8_e8m0fnu", {bits: 2.0**(bits - 127) for bits in range(255)}),
+        ):
+            bits = np.random.default_rng(6).choice(list(numbers), 5000).astype("u1")
+            values = np.array([numbers[each] for each in bits.tolist()])
+            path = self.folder / f"{dtype}.bin"
+            path.write_bytes(b"head" + bits.tobytes())
+            answer = self.reduce(path, "sum,min,max,argmax,nan_count,median", "--dtype", dtype, "--offset", 4)
+            self.assertEqual((answer["dtype"], answer["count"]), (dtype, 5000))
+            exact = sum(int(each * 2**127) for each in values.tolist()) / 2**127
+            self.assertEqual(answer["results"], {"sum": exact, "min": values.min(), "max": values.max(), "argmax": values.argmax(), "nan_count": 0,
+                                                 "median": float(np.median(values))})
+            for wrong in (0x7F, 0xFF):
+                path.write_bytes(bits.tobytes() + bytes([wrong]))
+                nan = wrong not in numbers
+                found = self.reduce(path, "nan_count,count", "--dtype", dtype)["results"]
+                self.assertEqual(found, {"nan_count": int(nan), "count": 5001})
+
     def test_bf16_as_raw(self):
         bits = (np.random.default_rng(4).normal(0, 3, 1000).astype("f4").view("u4") >> 16).astype("u2")
         array = (bits.astype("u4") << 16).view("f4")

@@ -248,7 +248,7 @@ def test_what_is_refused_names_its_cause(client):
         ([1, "a"], "dtype: got <U"),
         (np.zeros(2, complex), "dtype: got complex128; .* real and imaginary"),
         (np.zeros(2, "M8[ns]"), r"op sum: got datetime64; allowed: .*, max, mean"),
-        (np.zeros(2, ml_dtypes.float8_e4m3fn), "dtype: got float8_e4m3fn; .* after a cast"),
+        (np.zeros(2, ml_dtypes.float8_e4m3fnuz), "dtype: got float8_e4m3fnuz; .* after a cast"),
         (pd.Series([pd.Timestamp(0)]), "op sum: got datetime64"),
         (pd.period_range("2020", periods=2), r"dtype: got period\[D\]"),
         (pd.Series(["a"], dtype="category"), "dtype: got category; .* their codes"),
@@ -257,7 +257,8 @@ def test_what_is_refused_names_its_cause(client):
         (pl.Series(["a"], dtype=pl.Categorical), "array: got a Series of Categorical; .* their codes"),
         (pa.array([1]).dictionary_encode(), "array: got a DictionaryArray of dictionary"),
         (pa.array([1], pa.time32("s")), r"array: got a Time32Array of time32\[s\]; .* of times their integers"),
-        (Refuses("torch.float8_e5m2"), "dtype: got torch.float8_e5m2"),
+        (Refuses("torch.float8_e5m2fnuz"), "dtype: got torch.float8_e5m2fnuz"),
+        (Refuses("torch.float8_e5m2"), "array: got a Refuses of f8_e5m2 that DLPack does not export; allowed: dense arrays"),
         (Refuses("torch.float32"), "array: got a Refuses of torch.float32 that DLPack does not export .*; allowed: dense arrays"),
     ):
         with pytest.raises(TypeError, match=f"^{message}"):
@@ -274,7 +275,9 @@ def test_torch(client):
     tensor = torch.arange(6, dtype=torch.float32).reshape(2, 3).requires_grad_()
     assert client.sum(tensor) == 15 and client.sum([tensor, tensor], axis=0).tolist() == [[0, 2, 4], [6, 8, 10]]
     assert client.sum((tensor * 2).T) == 30 and client.sum(tensor.to(torch.bfloat16)) == 15
-    for given, message in ((tensor.to(torch.float8_e4m3fn), "dtype: got torch.float8_e4m3fn"), (tensor.to("meta"), "array: got a Tensor"),
+    for dtype in (torch.float8_e4m3fn, torch.float8_e5m2):
+        assert client.sum(tensor.to(dtype)) == 15 and client.argmax(tensor.to(dtype).T) == 5
+    for given, message in ((tensor.to(torch.float8_e4m3fnuz), "dtype: got torch.float8_e4m3fnuz"), (tensor.to("meta"), "array: got a Tensor"),
                            (tensor.to_sparse(), "array: got a Tensor")):
         with pytest.raises(TypeError, match=f"^{message}"):
             client.sum(given)

@@ -133,10 +133,13 @@ def test_changes_are_seen():
 def test_fp8():
     x = np.arange(12, dtype="u1").reshape(3, 4)
     found = fingerprint({"a": x.view(ml_dtypes.float8_e4m3fn), "b": x.view(ml_dtypes.float8_e5m2), "c": x})
-    assert [found[name].dtype for name in "abc"] == ["f8_e4m3", "f8_e5m2", "u8"]
+    assert [found[name].dtype for name in "abc"] == ["f8_e4m3fn", "f8_e5m2", "u8"]
     assert len({each.fingerprint for each in found.values()}) == 1 and len(set(found.values())) == 3
     halves = [fingerprint({"a": x[:, i:i + 2].view(ml_dtypes.float8_e4m3fn)}, places={"a": ((3, 4), (0, i))}) for i in (0, 2)]
     assert Fingerprint.merge(halves)["a"] == found["a"]
+    # One that the service lacks, by its bytes.
+    (other,) = fingerprint({"a": x.view(ml_dtypes.float8_e4m3fnuz)}).values()
+    assert other == found["c"]._replace(dtype="f8_e4m3fnuz")
 
 
 def test_what_is_refused():
@@ -244,7 +247,7 @@ def test_torch():
     merged = Fingerprint.merge(halves)
     assert all(merged[name].fingerprint == each.fingerprint for name, each in whole.items())
     fp8 = torch.arange(8, dtype=torch.float32).to(torch.float8_e4m3fn)
-    assert fingerprint({"a": fp8})["a"].dtype == "f8_e4m3"
+    assert fingerprint({"a": fp8})["a"].dtype == "f8_e4m3fn"
     with torch.no_grad():
         model[0].weight.view(-1)[5] += 1
     assert whole.differences(fingerprint(model)) == ["0.weight"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -21,6 +22,9 @@ _NUMPY: dict[str, type[np.generic]] = {
 _NAMES: dict[np.dtype[Any], str] = {np.dtype(scalar): name for name, scalar in _NUMPY.items()}
 _NAMES[np.dtype(np.longlong)] = "i64"
 _NAMES[np.dtype(np.ulonglong)] = "u64"
+# Those that NumPy has from the package ml_dtypes, by the names that these have there and in PyTorch.
+FROM_ML_DTYPES = {"bfloat16": "bf16", "float8_e4m3fn": "f8_e4m3fn", "float8_e5m2": "f8_e5m2", "float8_e8m0fnu": "f8_e8m0fnu"}
+_ML_NAMES = {name: scalar for scalar, name in FROM_ML_DTYPES.items()}
 
 # Kinds of devices of DLPack whose memory this process reads: the CPU's, and pinned memory of CUDA.
 _HOST = (1, 3)
@@ -40,22 +44,28 @@ class Elements(NamedTuple):
 
 
 def numpy_dtype(dtype: str) -> np.dtype[Any]:
-    """NumPy's dtype for one of the service. bf16 is that of ml_dtypes."""
-    if dtype == "bf16":
+    """NumPy's dtype for one of the service: bf16 and floats of 8 bits have those of ml_dtypes. TypeError: it is not installed, or older."""
+    if dtype in _ML_NAMES:
         try:
             import ml_dtypes
-        except ImportError:
-            raise TypeError("dtype: got bf16; allowed: with the package ml_dtypes, which is not installed") from None
-        bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
-        return bfloat16
+
+            found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, _ML_NAMES[dtype]))
+        except (AttributeError, ImportError):
+            raise TypeError(f"dtype: got {dtype}; allowed: with the package ml_dtypes, which is not installed or older") from None
+        return found
     return np.dtype(_NUMPY[dtype])
+
+
+def bits_dtype(dtype: str) -> np.dtype[Any]:
+    """A dtype of NumPy's own for the memory of elements of one of the service."""
+    return np.dtype(_NUMPY.get(dtype) or (np.uint16 if dtype == "bf16" else np.uint8))
 
 
 def dtype_name(dtype: np.dtype[Any]) -> str:
     """The service's name of a dtype in either byte order."""
     name = _NAMES.get(dtype.newbyteorder("="))
-    if name is None and dtype.name == "bfloat16" and dtype.itemsize == 2:
-        name = "bf16"
+    if name is None and dtype.itemsize <= 2:
+        name = FROM_ML_DTYPES.get(dtype.name)
     if name is None:
         raise refused(f"dtype: got {dtype}", dtype)
     return name
@@ -96,16 +106,24 @@ def located(array: Any, *, ordered: bool, gpu: bool = True) -> Elements | CudaEl
         if device is not None and device not in _HOST:
             raise TypeError(f"array: got {_DEVICES.get(device, 'memory of another device')}; allowed: host memory (copy it "
                             "there, for instance by .cpu() or .get())")
-        if device is not None and str(getattr(array, "dtype", "")).endswith("bfloat16"):
-            bits = _dense(_core.bits16(without_gradient(array)), ordered)
-            return Elements(bits, "bf16", bits.shape)
+        narrow = FROM_ML_DTYPES.get(str(getattr(array, "dtype", "")).rpartition(".")[2])
+        if device is not None and narrow is not None:
+            array = without_gradient(array)
+            if narrow != "bf16" and hasattr(array, "untyped_storage"):  # PyTorch's own, which DLPack may not export
+                array = array.view(sys.modules["torch"].uint8)
+            try:
+                bits = _dense(_core.bits(array), ordered)
+            except TypeError:
+                raise TypeError(f"array: got {a_or_an(given)} of {narrow} that DLPack does not export; allowed: dense arrays in host "
+                                "memory") from None
+            return Elements(bits, narrow, bits.shape)
         array = on_host(array) if device is not None else array
     array = np.asarray(array)
     if array.dtype == object:
         raise refused_objects(array)
     name = dtype_name(array.dtype)
     array = _dense(array, ordered)
-    return Elements(array.view(np.uint16) if name == "bf16" else array, name, array.shape)
+    return Elements(array.view(bits_dtype(name)) if name in _ML_NAMES else array, name, array.shape)
 
 
 def with_mask(array: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]] | None:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reduced import _core, _labels, _layouts, _many, _times
-from reduced._arrays import Elements, dtype_name, elements, located, mask_of, numpy_dtype, on_gpu, plain_dtype, strided
+from reduced._arrays import Elements, bits_dtype, dtype_name, elements, located, mask_of, numpy_dtype, on_gpu, plain_dtype, strided
 from reduced._containers import read
 from reduced._copies import PIECE, both, copied
 from reduced._cuda import CudaElements, forget_all
@@ -313,7 +313,7 @@ class _Reducer(Ops[np.number[Any], np.float64, int, np.bool_, npt.NDArray[Any], 
         """A result that the server has kept or, in this process, that has come as its bytes."""
         if isinstance(array, _core.Resident):
             return ResidentArray(dtype, shape, self, array)
-        elements = array.view(np.uint16 if dtype == "bf16" else numpy_dtype(dtype)).reshape(shape)
+        elements = array.view(bits_dtype(dtype)).reshape(shape)
         return ResidentArray(dtype, shape, self, Elements(elements, dtype, shape))
 
     def _options_for(self, given: Elements | CudaElements | None, options: Options, beside: int = 0) -> _core.Options:

@@ -19,7 +19,7 @@ import numpy as np
 from reduced import _core
 from reduced._copies import PIECE, Array, Mask, Part, assemble, both, pieces, unless_all
 
-_ALLOWED = "bool, int8, int16, int32, int64, uint8, uint16, uint32, uint64, float16, float32, float64, bfloat16"
+_ALLOWED = "bool, int8, int16, int32, int64, uint8, uint16, uint32, uint64, float16, float32, float64, bfloat16, float8_e4m3fn, float8_e5m2, float8_e8m0fnu"
 # What to do instead, by the names of dtypes.
 _ADVICE = (
     (r"(?i)date|time|duration|interval|period", "; of times their integers, such as x.view('i8') or a cast to int64"),
@@ -193,7 +193,7 @@ def _joined(parts: list[Part]) -> Part:
 def _assembled(shape: tuple[int, ...], parts: list[Part], places: Iterable[Any], order: Any = "C") -> Part:
     """As `assemble`, of parts that may have other elements than numbers."""
     for values, _, name in parts:
-        if values.dtype.kind not in "biuf" and values.dtype.name != "bfloat16":
+        if values.dtype.kind not in "biuf" and values.dtype.name not in _ALLOWED.split(", "):
             error = refused_objects(values) if values.dtype == object else refused(f"dtype: got {values.dtype}", values.dtype)
             raise TypeError(f"array: {name}: {error}" if name else str(error))
     return assemble(shape, parts, places, order)

@@ -19,9 +19,11 @@ import numpy as np
 from reduced import _core
 
 # DLPack's kinds of elements, as far as their sizes go on.
-_KINDS = {0: "i", 1: "u", 2: "f", 4: "bf", 6: "bool"}
+_KINDS = {0: "i", 1: "u", 2: "f", 4: "bf"}
+_WHOLE_KINDS = {6: "bool", 10: "f8_e4m3fn", 12: "f8_e5m2", 14: "f8_e8m0fnu"}
 # PyTorch's names.
 _TORCH = {"bool": "bool", "uint8": "u8", "bfloat16": "bf16", "float16": "f16", "float32": "f32", "float64": "f64"}
+_TORCH |= {"float8_e4m3fn": "f8_e4m3fn", "float8_e5m2": "f8_e5m2", "float8_e8m0fnu": "f8_e8m0fnu"}
 _TORCH |= {f"int{bits}": f"i{bits}" for bits in (8, 16, 32, 64)} | {f"uint{bits}": f"u{bits}" for bits in (16, 32, 64)}
 # A loop that makes a small tensor in each turn, such as a loss, would have its allocation shared again in each: of those of
 # PyTorch the last one in an allocation lives for so much longer, unless it is larger.
@@ -77,8 +79,7 @@ def layout_of(array: Any) -> Layout:
     if hasattr(array, "__dlpack__"):
         # The legacy stream waits for what writes the array.
         address, kind, bits, shape, strides = _core.cuda_layout(array.__dlpack__(stream=_LEGACY_STREAM))
-        name = _KINDS.get(kind, "kind")
-        dtype = name if name == "bool" else f"{name}{bits}"
+        dtype = _WHOLE_KINDS.get(kind) or f"{_KINDS.get(kind, 'kind')}{bits}"
         return Layout(address, _known(dtype, array), bits // 8, shape, strides, _LEGACY_STREAM, _owner(array))
     return _of_interface(array)
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from reduced._arrays import Elements, located, numpy_dtype
+from reduced._arrays import FROM_ML_DTYPES, Elements, located, numpy_dtype
 from reduced._containers import read
 from reduced._cuda import CudaElements
 from reduced._options import Options
@@ -134,10 +134,10 @@ def _dtype(array: Any) -> np.dtype[Any]:
     if not isinstance(dtype, np.dtype) or dtype == object:
         values = array if isinstance(array, Elements | CudaElements) else read(array)[0]
         name = located(values, ordered=False).dtype
-        dtype = np.dtype(np.float32) if name == "bf16" else numpy_dtype(name)
+        dtype = np.dtype(np.float32) if name in FROM_ML_DTYPES.values() else numpy_dtype(name)
     if dtype == np.bool_:
         return np.dtype(np.uint8)  # as NumPy counts them
-    return dtype if dtype.kind in "iuf" else np.dtype(np.float32)
+    return dtype if dtype.kind in "iuf" and dtype.name not in FROM_ML_DTYPES else np.dtype(np.float32)
 
 
 def _strictly_ascending(edges: npt.NDArray[Any]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.intp]]:

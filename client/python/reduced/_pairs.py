@@ -303,7 +303,7 @@ def _elements_at(operand: Any, shape: tuple[int, ...], first: Any, values: npt.N
     name = dtype_of(operand)
     try:
         dtype = numpy_dtype(name)
-    except TypeError:  # bf16 without ml_dtypes: every bf16 is a float32
+    except TypeError:  # without ml_dtypes: those of bf16 and of 8 bits are float32s
         dtype = np.dtype(np.float32)
     none = first < 0
     if dtype.kind not in "iub":

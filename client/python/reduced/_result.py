@@ -244,7 +244,7 @@ class Result(Results):
 def _scalar(dtype: str, value: bool | int | float) -> Any:
     try:
         return numpy_dtype(dtype).type(value)
-    except TypeError:  # bf16 without ml_dtypes: every bf16 is a float32
+    except TypeError:  # without ml_dtypes: those of bf16 and of 8 bits are float32s
         return np.float32(value)
 
 

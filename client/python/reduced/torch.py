@@ -52,8 +52,7 @@ from reduced._state import State
 # What modules add to their state that need not be a tensor.
 _EXTRA_STATE = "_extra_state"
 # Dtypes of a byte that the service lacks, as .safetensors files call them: their bytes are read.
-_BYTES = {"float8_e4m3fn": "f8_e4m3", "float8_e5m2": "f8_e5m2", "float8_e8m0fnu": "f8_e8m0", "float8_e4m3fnuz": "f8_e4m3fnuz",
-          "float8_e5m2fnuz": "f8_e5m2fnuz"}
+_BYTES = {"float8_e4m3fnuz": "f8_e4m3fnuz", "float8_e5m2fnuz": "f8_e5m2fnuz"}
 
 _STATISTICS = ("count", "nan_count", "min", "max", "mean", "std", "l2")
 # Tensors that are copied to the host go in calls of about this many bytes.
@@ -151,7 +150,7 @@ def fingerprint(module: Any, *, places: Mapping[str, Place] | None = None, serve
     Of a DTensor, which knows its place, this rank's shard. `places`: of tensors that are parts of larger ones, by their names: the shape of
     the whole tensor, and the index of the part's first element in it. `Fingerprint.merge` puts the parts together. What modules add to
     their state that need not be a tensor ("_extra_state") is passed over. TypeError: a tensor has a dtype that the service lacks, such as
-    complex numbers (but fp8, whose bytes are read); its name is in the error's notes.
+    complex numbers (but the floats of 8 bits without a zero of either sign, whose bytes are read); its name is in the error's notes.
     """
     tensors = _tensors(module)
     for name in places or ():

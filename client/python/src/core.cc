@@ -479,16 +479,22 @@ void GatherElements(std::uint64_t address, std::int64_t width, std::vector<std::
          reinterpret_cast<std::byte*>(to.data()));
 }
 
-// The bits of an array of 16-bit elements that a DLPack object has and NumPy has no dtype for, with its strides.
-nb::ndarray<nb::numpy, const std::uint16_t> Bits16(const nb::ndarray<nb::ro, nb::device::cpu>& array) {
-  if (array.itemsize() != 2) throw nb::value_error("dtype: got another size; allowed: 2 bytes");
+// The bits of an array of elements of 8 or 16 bits that a DLPack object has and NumPy has no dtype for, with its
+// strides.
+nb::object Bits(const nb::ndarray<nb::ro, nb::device::cpu>& array) {
+  if (array.itemsize() > 2) throw nb::value_error("dtype: got another size; allowed: 1 and 2 bytes");
   std::vector<std::size_t> shape;
   std::vector<std::int64_t> strides;
   for (std::size_t i = 0; i < array.ndim(); ++i) {
     shape.push_back(array.shape(i));
     strides.push_back(array.stride(i));
   }
-  return {array.data(), array.ndim(), shape.data(), nb::find(array), strides.data()};
+  if (array.itemsize() == 1) {
+    return nb::cast(nb::ndarray<nb::numpy, const std::uint8_t>(array.data(), array.ndim(), shape.data(),
+                                                               nb::find(array), strides.data()));
+  }
+  return nb::cast(nb::ndarray<nb::numpy, const std::uint16_t>(array.data(), array.ndim(), shape.data(), nb::find(array),
+                                                              strides.data()));
 }
 
 // Bytes of a buffer of an Arrow array as a read-only array, which keeps them. Of no bytes there may be no buffer.
@@ -638,7 +644,7 @@ NB_MODULE(_core, module) {
   module.def("empty", &EmptyMemory, nb::arg("bytes"));
   module.def("gather", &GatherElements, nb::arg("address"), nb::arg("width"), nb::arg("shape"), nb::arg("strides"),
              nb::arg("swaps"), nb::arg("to"));
-  module.def("bits16", &Bits16, nb::arg("array"));
+  module.def("bits", &Bits, nb::arg("array"));
   module.def("cuda_layout", &CudaLayout, nb::arg("array"));
 }
 

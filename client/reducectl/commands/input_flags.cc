@@ -77,7 +77,7 @@ std::vector<CLI::Option*> AddInput(CommandLine& line, CLI::App* command, std::ve
   CLI::Option* dtype =
       AddChoice(line, command, "--dtype", &input->dtype,
                 "read raw little-endian elements of this type; of text: the type of the columns; bf16: also of |V2 in "
-                "a .npy file",
+                "a .npy file; f8_e4m3fn, f8_e5m2, f8_e8m0fnu: also of V1",
                 DTypeNames());
   CLI::Option* offset = AddParsed(command, "--offset", ParseOffset, &input->offset, "raw: bytes to skip at the start")
                             ->type_name("BYTES")
@@ -136,9 +136,10 @@ void AddArrayNames(CLI::App* command, std::vector<std::string>* arrays) {
 void CheckInput(const InputOptions& input) {
   const std::string& format = input.format;
   if (format == "raw" && input.dtype.empty()) throw CLI::ValidationError("--format raw", "requires --dtype");
-  if ((format == "npy" || format == "npz") && !input.dtype.empty() && input.dtype != kVoidDType) {
-    throw CLI::ValidationError(
-        "--dtype", absl::StrCat("got ", input.dtype, " with --format ", format, "; allowed: ", kVoidDType, " of |V2"));
+  if ((format == "npy" || format == "npz") && !input.dtype.empty() && !IsVoidDType(input.dtype)) {
+    throw CLI::ValidationError("--dtype",
+                               absl::StrCat("got ", input.dtype, " with --format ", format,
+                                            "; allowed: bf16 of |V2; f8_e4m3fn, f8_e5m2 and f8_e8m0fnu of V1"));
   }
 }
 

@@ -57,7 +57,7 @@ absl::StatusOr<absl::string_view> FormatOf(absl::string_view name, absl::string_
   const bool safetensors = !npz && IsSafetensors(name, head);
   if (IsNpy(head) || npz || safetensors) {
     const absl::string_view format = npz ? "npz" : safetensors ? "safetensors" : "npy";
-    if (!options.dtype.empty() && (options.dtype != kVoidDType || safetensors)) {
+    if (!options.dtype.empty() && (!IsVoidDType(options.dtype) || safetensors)) {
       return absl::InvalidArgumentError(absl::StrCat(
           "is a .", format, " file, which has its own dtype; to read it as raw elements, add --format raw"));
     }

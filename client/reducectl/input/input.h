@@ -47,7 +47,7 @@ struct InputOptions {
   // file or as a column of a text; empty: there is no other. Absent: any source.
   std::optional<std::string> part{};
   std::string format{};     // one of kFormats; empty: by the other options, the name and the first bytes
-  std::string dtype{};      // raw; of text: of all columns, instead of the one that each needs; npy: see kVoidDType
+  std::string dtype{};      // raw; of text: of all columns, instead of the one that each needs; npy: see IsVoidDType
   std::int64_t offset = 0;  // raw: bytes to skip
   std::optional<std::vector<std::int64_t>> shape{};  // raw; absent: one dimension, up to the end
   std::vector<std::string> columns{};                // text: names in the header, indexes from 0, or "all"
@@ -171,9 +171,10 @@ absl::StatusOr<Input> ReadInput(const std::string& source, InputOptions options)
 absl::StatusOr<Memory> ReadSource(const std::string& source, absl::Duration timeout = absl::InfiniteDuration());
 
 // The header of a .npy file of format 1.0, 2.0 or 3.0, of which `head` has at least kNpyHead bytes, or all. `dtype`:
-// empty, or kVoidDType, which elements are then that NumPy saved as two bytes without a type.
+// empty, or one that IsVoidDType, which elements are then that NumPy saved as bytes without a type.
 inline constexpr std::size_t kNpyHead = (std::size_t{1} << 16) + 12;
-inline constexpr absl::string_view kVoidDType = "bf16";
+// bf16 and the floats of 8 bits.
+bool IsVoidDType(absl::string_view dtype);
 absl::StatusOr<Layout> ParseNpyHeader(absl::string_view head, absl::string_view dtype = "");
 bool IsNpy(absl::string_view head);
 // The header of a file, of format 1.0, whose elements follow in C order. `dtype`: one of DTypeNames(), or NumPy's name

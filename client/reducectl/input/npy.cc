@@ -30,13 +30,19 @@ constexpr std::size_t kVersionEnd = kMagic.size() + 2;
 constexpr std::size_t kMaxHeader = 1 << 16;
 
 // NumPy's type codes, without the byte order, and what NumPy reads as well: one letter, which has no byte order other
-// than the machine's unless it is given, and names. NumPy has no bf16: ml_dtypes saves it as '<V2', two bytes.
+// than the machine's unless it is given, and names. NumPy has no bf16 and no floats of 8 bits: ml_dtypes saves bf16 as
+// '<V2', two bytes, and f8_e5m2 as '<f1', which NumPy does not read. It saves f8_e4m3fn, f8_e8m0fnu and a dozen other
+// dtypes, also of 4 bits, as '<V1'; nothing tells which of them an array has. NumPy saves all of these as '|V1' and
+// '|V2'.
 constexpr struct {
   absl::string_view code, dtype, letter, name;
-} kCodes[] = {{"b1", "bool", "?", "bool"},   {"i1", "i8", "b", "int8"},     {"i2", "i16", "h", "int16"},
-              {"i4", "i32", "i", "int32"},   {"i8", "i64", "q", "int64"},   {"u1", "u8", "B", "uint8"},
-              {"u2", "u16", "H", "uint16"},  {"u4", "u32", "I", "uint32"},  {"u8", "u64", "Q", "uint64"},
-              {"f2", "f16", "e", "float16"}, {"f4", "f32", "f", "float32"}, {"f8", "f64", "d", "float64"}};
+} kCodes[] = {{"b1", "bool", "?", "bool"},   {"i1", "i8", "b", "int8"},
+              {"i2", "i16", "h", "int16"},   {"i4", "i32", "i", "int32"},
+              {"i8", "i64", "q", "int64"},   {"u1", "u8", "B", "uint8"},
+              {"u2", "u16", "H", "uint16"},  {"u4", "u32", "I", "uint32"},
+              {"u8", "u64", "Q", "uint64"},  {"f1", "f8_e5m2", "float8_e5m2", "float8_e5m2"},
+              {"f2", "f16", "e", "float16"}, {"f4", "f32", "f", "float32"},
+              {"f8", "f64", "d", "float64"}};
 
 absl::Status HeaderError(absl::string_view what, absl::string_view header) {
   return absl::InvalidArgumentError(absl::StrCat("bad .npy header: ", what, " in ", Quoted(header)));
@@ -79,19 +85,21 @@ bool Unquote(absl::string_view* text) {
   return true;
 }
 
-// `given`: empty, or kVoidDType.
+// `given`: empty, or one that IsVoidDType.
 absl::StatusOr<std::string> DTypeOf(absl::string_view descr, absl::string_view given, bool* big_endian) {
   absl::string_view name = descr;
   if (Unquote(&name) && !name.empty()) {
     if (absl::StrContains(name, 'O')) {
       return absl::InvalidArgumentError("dtype: got Python objects (object); allowed: numbers and bool");
     }
-    if (name == "<V2" || (name == "|V2" && given == kVoidDType)) return std::string(kVoidDType);
+    if (name == "<V2" && (given.empty() || given == "bf16")) return "bf16";
+    const absl::string_view bytes = given == "bf16" ? "|V2" : given.empty() ? "" : "V1";
+    if (!bytes.empty() && (name == bytes || name.substr(1) == bytes)) return std::string(given);
     *big_endian = absl::ConsumePrefix(&name, ">");
     if (!*big_endian && !name.empty() && absl::StrContains("<|=", name[0])) name.remove_prefix(1);
     for (const auto& row : kCodes) {
       if (name != row.code && name != row.letter && name != row.name) continue;
-      if (given.empty()) return std::string(row.dtype);
+      if (given.empty() || given == row.dtype) return std::string(row.dtype);
       return absl::InvalidArgumentError(absl::StrCat("dtype: got ", given,
                                                      " for a .npy file, which has its own dtype, ", row.dtype,
                                                      "; to read it as raw elements, add --format raw"));
@@ -100,7 +108,8 @@ absl::StatusOr<std::string> DTypeOf(absl::string_view descr, absl::string_view g
   return absl::InvalidArgumentError(absl::StrCat(
       "dtype: got ", descr.substr(0, 60), "; allowed: ",
       absl::StrJoin(kCodes, ", ", [](std::string* out, const auto& row) { absl::StrAppend(out, row.code); }),
-      ", <V2 of bf16, and |V2 with --dtype bf16"));
+      ", <V2 of bf16, |V2 with --dtype bf16, and V1, which several dtypes of 8 and 4 bits are saved as, with --dtype "
+      "f8_e4m3fn, f8_e5m2 or f8_e8m0fnu"));
 }
 
 // Of a length: "3", "3L" as Python 2 writes it, "np.int64(3)" and "numpy.int64(3)" as NumPy 2 prints it.
@@ -167,9 +176,10 @@ absl::Status Truncated(absl::string_view part, std::int64_t expected, std::int64
 }  // namespace
 
 std::string NpyHeader(const std::string& dtype, const std::vector<std::int64_t>& shape) {
-  std::string code = "V2";  // bf16, as ml_dtypes saves it
+  // bf16 as ml_dtypes saves it, floats of 8 bits as NumPy does.
+  std::string code = DTypeBytes(dtype).value_or(0) == 1 ? "V1" : "V2";
   for (const auto& row : kCodes) {
-    if (row.dtype == dtype) code = std::string(row.code);
+    if (row.dtype == dtype && !IsVoidDType(dtype)) code = std::string(row.code);
   }
   const bool text = dtype[0] == 'U';
   if (text) code = dtype;
@@ -186,6 +196,8 @@ std::string NpyHeader(const std::string& dtype, const std::vector<std::int64_t>&
   file.push_back(static_cast<char>(header.size() >> 8));
   return file + header;
 }
+
+bool IsVoidDType(absl::string_view dtype) { return dtype == "bf16" || absl::StartsWith(dtype, "f8_"); }
 
 bool IsNpy(absl::string_view head) { return absl::StartsWith(head, kMagic); }
 
