@@ -88,11 +88,12 @@ class MeasuringTest(LoadtestTest):
             server.stop()
 
     def test_every_op_and_dtype_is_verified(self):
-        parameters = {"quantile": "(0,0.3,0.5,1)", "histogram": "(-2,2,7)", **dict.fromkeys(("topk", "bottomk", "argtopk", "argbottomk"), "(1)")}
+        parameters = {"quantile": "(0,0.3,0.5,1)", "weighted_quantile": "(0.5)", "histogram": "(-2,2,7)", **dict.fromkeys(("topk", "bottomk", "argtopk", "argbottomk"), "(1)")}
         for op in self.answers("ops"):
             with self.subTest(op=op["op"]):
                 if op["op"] in TWO_ARRAYS:
-                    self.check_failure(2, [f"op: got {op['op']}; allowed: ops about one array"], "loadtest", "--op", op["op"])
+                    text = op["op"] + parameters.get(op["op"], "")
+                    self.check_failure(2, [f"op: got {text}; allowed: ops about one array"], "loadtest", "--op", text)
                     continue
                 if op["op"] in ("cov_matrix", "corr_matrix"):
                     self.check_failure(4, [f"op: got {op['op']}(2), which is not verified"], "loadtest", "--op", f"{op['op']}(2)")

@@ -70,7 +70,8 @@ class PairsTest(harness.ServedTest):
         archive = self.folder / "both.npz"
         np.savez(archive, x=x, y=y)
         self.assertEqual(self.values(archive, "--array", "x", "--op", "dot", "--y", f"{archive}:y")["dot"], dot)
-        self.assertEqual(self.values(a, "--op", "dot", "--y", b, "--via", "stream")["dot"], dot)
+        (streamed,) = self.answers("reduce", a, "--op", "dot,compare", "--y", b, "--via", "stream")
+        self.assertEqual((streamed["results"]["dot"], streamed["via"]), (dot, "stream"))
         self.check_failure(USAGE, ["--via: got stream; allowed: auto, inline, session, ring, region for arrays of results"],
                            "reduce", a, "--op", "sum", "--axis", "0", "--via", "stream")
         self.check_failure(SERVER, ["axes: got some in a stream"], "reduce", a, "--op", "dot", "--y", b, "--axis", "0", "--via", "stream")

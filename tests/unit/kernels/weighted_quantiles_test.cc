@@ -57,7 +57,7 @@ WeightedArrays Weighted(const std::vector<T>& x, const std::vector<T>& weights) 
 }
 
 // As `weights`, without signs.
-Bytes Magnitudes(DType dtype, Bytes weights) {
+Bytes WithoutSigns(DType dtype, Bytes weights) {
   const auto width = static_cast<std::size_t>(RowOf(dtype).bytes);
   for (std::size_t i = width - 1; RowOf(dtype).is_signed && i < weights.size(); i += width)
     weights[i] &= std::byte{127};
@@ -220,7 +220,7 @@ TEST(WeightedQuantiles, AreThoseOfNaturalNumbers) {
                                              test::DataKind::kOutlier};
         const test::DataKind kind = kKinds[random() % std::size(kKinds)];
         const WeightedArrays arrays{dtype.dtype, other, test::MakeData(data.kind, dtype.dtype, count, random()),
-                                    Magnitudes(other, test::MakeData(kind, other, count, random()))};
+                                    WithoutSigns(other, test::MakeData(kind, other, count, random()))};
         const ReduceSpec spec{.dtype = dtype.dtype,
                               .nan_policy = random() % 2 == 0 ? NanPolicy::kOmit : NanPolicy::kPropagate,
                               .empty_policy = EmptyPolicy::kFill};
@@ -326,7 +326,7 @@ TEST(WeightedQuantiles, LongArraysAndLittleMemory) {
   for (const auto& each : kCases) {
     const WeightedArrays arrays{
         each.dtype, each.other, test::MakeData(each.data, each.dtype, kCount, 5),
-        Magnitudes(each.other, test::MakeData(test::DataKind::kUniform, each.other, kCount, 6))};
+        WithoutSigns(each.other, test::MakeData(test::DataKind::kUniform, each.other, kCount, 6))};
     const ReduceSpec spec{.dtype = each.dtype};
     for (const std::vector<double>& shares : {kShares, many}) {
       const OpCall call = Shares(shares, each.other);
