@@ -4,7 +4,6 @@ import asyncio
 import hashlib
 import math
 import multiprocessing
-import os
 import pathlib
 import signal
 import socket

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reduced import _core, _labels, _layouts, _many, _times
-from reduced._arrays import Elements, bits_dtype, dtype_name, elements, located, mask_of, numpy_dtype, on_gpu, plain_dtype, strided
+from reduced._arrays import Elements, bits_dtype, elements, located, mask_of, on_gpu, plain_dtype, strided
 from reduced._containers import read
 from reduced._copies import PIECE, both, copied
 from reduced._cuda import CudaElements, forget_all

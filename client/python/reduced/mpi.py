@@ -26,7 +26,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from typing import Unpack
 
 from reduced import _block_keys, _blocks, _client
