@@ -81,7 +81,8 @@ constexpr DType WideDType(DType dtype) {
 }
 
 // The float of type T that is nearest to x, with ties to even; beyond the largest number an infinity or, of a type
-// without infinities, NaN, as are numbers that are not positive of a type that has no others.
+// without infinities, NaN, as are numbers that are not positive of a type that has no others. What is between the two
+// least numbers of F8E8M0 becomes the second one, as in ml_dtypes.
 template <class T>
 T FromDouble(double x) {
   if constexpr (std::is_floating_point_v<T>) {
