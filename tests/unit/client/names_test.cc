@@ -42,7 +42,7 @@ TEST(Names, AreThoseOfTheProtoInLowerCase) {
 TEST(DTypeBytes, IsTheWidthOfEachDType) {
   std::vector<std::int64_t> bytes;
   for (const std::string& name : DTypeNames()) bytes.push_back(DTypeBytes(name).value());
-  EXPECT_THAT(bytes, ElementsAre(1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8));
+  EXPECT_THAT(bytes, ElementsAre(1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 2, 4, 8, 1, 1, 1));
   EXPECT_THAT(StatusText(DTypeBytes("float")), HasSubstr("dtype: got \"float\"; allowed: bool, i8"));
   EXPECT_THAT(StatusText(DTypeBytes("unspecified")), HasSubstr("dtype: got \"unspecified\""));
 }
