@@ -6,8 +6,7 @@
 //   3. If there is more than a little for the CPU's engine, the call waits for one of its lanes, once. The gRPC thread
 //      returns.
 //   4. The operands are reduced one after the other, those of the CPU first: on the lane, without a further hand-off,
-//   or
-//      on the gRPC thread. One that an engine reduces on a lane of its own goes on with the next one there.
+//      or on the gRPC thread. One that an engine reduces on a lane of its own goes on with the next one there.
 //   5. The response is encoded, everything else is freed, and the call ends.
 #include <atomic>
 #include <cstddef>

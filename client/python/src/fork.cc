@@ -110,8 +110,7 @@ absl::Status CheckGrpcWorks() {
   if (works) return absl::OkStatus();
   return absl::FailedPreconditionError(
       "fork: got a process that was forked while another thread was in a call for a second; allowed: forks between "
-      "calls, "
-      "or the start method spawn or forkserver");
+      "calls, or the start method spawn or forkserver");
 }
 
 InCall::InCall() { Enter(); }
