@@ -129,7 +129,7 @@ class JsonTest(harness.ServedTest):
         )
         self.assertEqual(info["limits"]["default_array_ttl_s"], 3600)
         self.assertEqual(info["usage"], {"streams": 0, "sessions": 0, "arrays": 0, "regions": 0, "rings": 0})
-        self.assertEqual(len(info["dtypes"]), 13)
+        self.assertEqual(len(info["dtypes"]), 16)
         cpu = next(device for device in info["devices"] if device["name"] == "cpu")
         self.assertGreater(cpu["host_gb_per_s"], 0)
         self.assertEqual((cpu["array_bytes"], cpu["array_bytes_limit"]), (0, 1 << 30))
@@ -311,7 +311,7 @@ class CompletionTest(harness.ServedTest):
             (("reduce", "--via", "s"), ["stream", "session"]),
             (("reduce", "--via", "r"), ["ring", "region"]),
             (("merge", "co2.n"), ["co2.npy"]),
-            (("reduce", "--dtype", "f"), ["f16", "f32", "f64"]),
+            (("reduce", "--dtype", "f"), ["f16", "f32", "f64", "f8_e4m3fn", "f8_e5m2", "f8_e8m0fnu"]),
             (("reduce", "co2.n"), ["co2.npy"]),
             (("reduce", "--ddof", ""), []),
             (("reduce", "--conn"), ["--connections"]),
@@ -320,7 +320,7 @@ class CompletionTest(harness.ServedTest):
             (("arrays", ""), ["put", "list", "get", "delete"]),
             (("--json", "arrays", "l"), ["list"]),
             (("arrays", "put", "co2.n"), ["co2.npy"]),
-            (("arrays", "put", "--dtype", "f"), ["f16", "f32", "f64"]),
+            (("arrays", "put", "--dtype", "f"), ["f16", "f32", "f64", "f8_e4m3fn", "f8_e5m2", "f8_e8m0fnu"]),
             (("arrays", "put", "--tt"), ["--ttl"]),
             (("arrays", "put", "--tls"), ["--tls-ca", "--tls-cert", "--tls-key", "--tls-server-name"]),
             (("info", "--token-file", "co2.n"), ["co2.npy"]),
@@ -331,7 +331,7 @@ class CompletionTest(harness.ServedTest):
             (("ladder", "--n", ""), []),
             (("ladder", "--from", "co2.n"), ["co2.npy"]),
             (("loadtest", "--via", ""), ["auto", "inline", "stream", "session", "ring", "resident", "region", "device_region", "ring_resident", "ring_region", "ring_device_region"]),
-            (("loadtest", "--dtype", "f"), ["f16", "f32", "f64"]),
+            (("loadtest", "--dtype", "f"), ["f16", "f32", "f64", "f8_e4m3fn", "f8_e5m2", "f8_e8m0fnu"]),
             (("health", "--wa"), ["--watch"]),
             (("completion", ""), ["bash"]),
         ):

@@ -59,6 +59,7 @@ class ReadmeTest(harness.ServedTest):
         for name in ("samples", "first", "rest"):
             self.save(np.arange(1000, dtype="f4"), f"{name}.npy")
         self.save(np.arange(24, dtype="f4").reshape(2, 3, 4), "x.npy")
+        self.save(np.arange(24, dtype="f4").reshape(2, 3, 4) + 1, "y.npy")
         self.save(np.arange(24).reshape(2, 3, 4) % 2 == 0, "mask.npy")
         for part in ("", "1", "2"):
             self.save(np.arange(100.0), f"prices{part}.npy")

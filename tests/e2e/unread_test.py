@@ -241,6 +241,11 @@ class UnreadTest(unittest.TestCase):
         large = self.small()
         large.inline_data = bytes(MIB)
         large.array.shape[0] = MIB
+        many = pb.ReduceManyRequest(operands=[pb.SideArray(array=large.array, inline_data=b"1" * 1000) for _ in range(1000)])
+        many.question.ops.extend([pb.OP_VAR, pb.OP_MIN, pb.OP_MAX, pb.OP_ARGMIN])
+        many.question.return_state = True
+        for operand in many.operands:
+            operand.array.shape[0] = 1000
         session = [
             pb.SessionRequest(id=i, reduce=large).SerializeToString() for i in range(1, 5)
         ]
@@ -248,6 +253,7 @@ class UnreadTest(unittest.TestCase):
         return {
             "Reduce": ([reduce], 4, 10),
             "Reduce with large elements": ([large.SerializeToString()], 2, 40),
+            "ReduceMany": ([many.SerializeToString()], 2, 40),
             "Merge": ([merge], 2, 20),
             "GetArray": ([pb.GetArrayRequest(id=array).SerializeToString()], 4, 50),
             "ListArrays": ([b""], 2, 500),

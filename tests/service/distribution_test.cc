@@ -358,9 +358,10 @@ TEST_F(DistributionTest, NoStateOfValuesHasThem) {
 TEST_F(DistributionTest, InfoSaysHowTheyAreWritten) {
   const v1::GetServerInfoResponse info = InfoOf(server_);
   for (const v1::OpInfo& op : info.ops()) {
-    EXPECT_EQ(op.usage().empty(), op.op() != v1::OP_MEDIAN && op.op() < v1::OP_COMPARE &&
-                                      !(op.op() >= v1::OP_QUANTILE && op.op() <= v1::OP_ARGBOTTOMK))
-        << op.name();
+    const bool takes_parameters = op.op() == v1::OP_MEDIAN ||
+                                  (op.op() >= v1::OP_QUANTILE && op.op() <= v1::OP_ARGBOTTOMK) ||
+                                  (op.op() >= v1::OP_COMPARE && op.op() != v1::OP_WEIGHTED_MEDIAN);
+    EXPECT_EQ(!op.usage().empty(), takes_parameters) << op.name();
   }
 }
 

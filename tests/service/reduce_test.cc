@@ -126,11 +126,15 @@ TEST_F(ReduceTest, EveryDtypeIsRead) {
     request.add_ops(v1::OP_SUM);
     request.add_ops(v1::OP_COUNT_NONZERO);
     request.add_ops(v1::OP_MAX);
+    const v1::ReduceResponse response = Reduce(request);
+    EXPECT_EQ(response.count(), 6);
+    if (row.dtype == DType::kF8E8M0) {  // bits of zero are 2^-127
+      EXPECT_THAT(Texts(response), ElementsAre("f64:3.52648305247e-38", "u64:6", "f8_e8m0fnu:5.87747175411e-39"));
+      continue;
+    }
     const std::string wide = row.is_float ? "f64:0" : row.is_signed ? "i64:0" : "u64:0";
     const std::string max = row.dtype == DType::kBool ? "bool:false" : absl::StrCat(std::string(row.name), ":0");
-    const v1::ReduceResponse response = Reduce(request);
     EXPECT_THAT(Texts(response), ElementsAre(wide, "u64:0", max));
-    EXPECT_EQ(response.count(), 6);
   }
 }
 
