@@ -134,7 +134,7 @@ class JsonTest(harness.ServedTest):
         self.assertGreater(cpu["host_gb_per_s"], 0)
         self.assertEqual((cpu["array_bytes"], cpu["array_bytes_limit"]), (0, 1 << 30))
         ops = {op["op"]: op for op in self.answers("ops")}
-        self.assertEqual(len(ops), 50)
+        self.assertEqual(len(ops), 52)
         self.assertEqual(ops["sum"]["dtypes"], info["dtypes"])
         self.assertNotIn("f32", ops["bit_xor"]["dtypes"])
         pipelines = self.answers("pipelines")
