@@ -18,6 +18,7 @@
 #include "tests/contract/engine_fixture.h"
 #include "tests/contract/partitions.h"
 #include "tests/support/data.h"
+#include "tests/support/runs.h"
 
 namespace reduced::test {
 namespace {
