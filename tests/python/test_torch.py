@@ -228,6 +228,8 @@ def test_gradient_norm(server):
     with pytest.raises(ValueError, match="gather: got none for a DTensor"):
         gradient_norm([Parameter(shard)])
     assert gradient_norm([Parameter(shard)], gather=lambda state: [state, state]) == 2
+    with pytest.raises(TypeError, match="parameters: got ndarray; allowed: a module, a parameter, or an iterable of parameters"):
+        gradient_norm([np.ones(3)])
 
 
 def test_torch():

@@ -224,7 +224,7 @@ def gradient_norm(parameters: Any, *, gather: Callable[[State], Iterable[State]]
     `parameters`: a module, a parameter, or an iterable of them. Those whose `grad` is None are passed over; without any gradient the
     norm is 0. A NaN makes it NaN. `gather`: where ranks have parts of the gradients, each element on one rank: gets this rank's `State`
     and returns those of all ranks, as torch.distributed's `all_gather_object` does; every rank calls it, and gets the same norm.
-    ValueError: a gradient is a DTensor, and there is no `gather`.
+    ValueError: a gradient is a DTensor, and there is no `gather`. TypeError: something has no `grad`.
 
     >>> import numpy as np, reduced.torch
     >>> class Parameter:
@@ -238,6 +238,8 @@ def gradient_norm(parameters: Any, *, gather: Callable[[State], Iterable[State]]
         parameters = [parameters]
     gradients = {}
     for index, parameter in enumerate(parameters):
+        if not hasattr(parameter, "grad"):
+            raise TypeError(f"parameters: got {type(parameter).__name__}; allowed: a module, a parameter, or an iterable of parameters")
         if parameter.grad is None:
             continue
         with of(f"parameter {index}"):
