@@ -43,11 +43,15 @@ HWY_INLINE hn::Vec<DF> LoadF8(DF df, const std::byte* p) {
     const auto unit = hn::Set(df, std::bit_cast<float>((127 + Format::kUnit) << 23));
     const auto subnormal = hn::BitCast(di, hn::Mul(hn::ConvertTo(df, magnitude), unit));
     const auto normal = hn::Add(shifted, hn::Set(di, (127 - Format::kBias) << 23));
-    const auto special = hn::Or(shifted, hn::Set(di, 0x7f800000));
+    constexpr bool kHasInfinities = Format::kBeyond != Format::kNan;
+    const auto special = kHasInfinities ? hn::Or(shifted, hn::Set(di, 0x7f800000)) : hn::Set(di, 0x7fc00000);
     const auto is_subnormal = hn::Lt(magnitude, hn::Set(di, 1 << Format::kFraction));
     const auto is_special = hn::Gt(magnitude, hn::Set(di, Format::kBeyond - 1));
     const auto wide = hn::IfThenElse(is_special, special, hn::IfThenElse(is_subnormal, subnormal, normal));
-    return hn::Or(hn::BitCast(df, wide), sign);
+    const auto with_sign = hn::Or(hn::BitCast(df, wide), sign);
+    // A type with one NaN of either sign has the NaN of ToDouble.
+    return kHasInfinities ? with_sign
+                          : hn::IfThenElse(hn::RebindMask(df, is_special), hn::BitCast(df, special), with_sign);
   }
 }
 
