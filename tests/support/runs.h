@@ -12,8 +12,8 @@
 
 namespace reduced::test {
 
-// True in builds that run many times slower: the tests take smaller arrays.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+// True in builds that run many times slower, and over the fake device: the tests take smaller arrays.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(REDUCED_FAKE_DEVICE)
 inline constexpr bool kSlowBuild = true;
 #else
 inline constexpr bool kSlowBuild = false;
