@@ -195,7 +195,7 @@ TEST_P(EnginePairsTest, EachKindOfData) {
       Check(kPairCases[4], dtype(), data.kind, policy, PairCalls());
       Check(kPairCases[9], dtype(), data.kind, policy, {Op::kDot, Op::kCorr});
       for (const int at : {0, 4, 9, 13}) {
-        if (at != 4 && (kSlowBuild || data.kind != DataKind::kFull)) continue;
+        if (data.kind != DataKind::kFull && (kSlowBuild || at != 4)) continue;
         Check(kPairCases[at], dtype(), data.kind, policy, WeightedQuantileCalls(), /*magnitudes=*/true);
         Check(kPairCases[at], dtype(), data.kind, policy, WeightedQuantileCalls());  // errors of ops
       }
