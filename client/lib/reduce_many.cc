@@ -74,7 +74,7 @@ class ManyCall {
     return absl::OkStatus();
   }
 
-  // Sends what there is, takes the answers, and is empty again.
+  // Sends the call, if it has operands, and puts their answers among the replies. Afterwards it has no operands.
   absl::Status Send(const ReduceOptions& options, absl::Time deadline) {
     if (request_.operands_size() == 0) return absl::OkStatus();
     google::protobuf::Arena arena;

@@ -65,7 +65,7 @@ class SimpleCall final : public grpc::ServerUnaryReactor {
 
   double micros() const { return since_arrival_.micros(); }
 
-  // Ends the call, once, and returns it. `record`: what there is to tell besides.
+  // Ends the call and returns it; is called once. `record`: fields for the log and the metrics that the call does not know.
   SimpleCall* End(const absl::Status& status, CallRecord record = {}) {
     memory_ = {};
     admission_.Release();
