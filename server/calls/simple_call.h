@@ -65,7 +65,8 @@ class SimpleCall final : public grpc::ServerUnaryReactor {
 
   double micros() const { return since_arrival_.micros(); }
 
-  // Ends the call and returns it; is called once. `record`: fields for the log and the metrics that the call does not know.
+  // Ends the call and returns it; is called once. `record`: fields for the log and the metrics that the call does not
+  // know.
   SimpleCall* End(const absl::Status& status, CallRecord record = {}) {
     memory_ = {};
     admission_.Release();
