@@ -20,6 +20,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <span>
@@ -91,6 +92,22 @@ int WordsOfSum(DType weights) {
   return (each.top - each.unit + kCount + kWord - 1) / kWord;
 }
 
+// How elements of a dtype are sorted, by keys of a width that several dtypes share.
+template <class Word>
+struct SortedDType {
+  bool is_float;  // the key of NaNs is the greatest one
+  Word (*key_at)(const void* elements, std::int64_t i);
+  void (*store_at)(Word key, std::int64_t i, std::byte* answers);
+  void (*store_none_at)(std::int64_t i, std::byte* answers);  // where there is no answer
+};
+template <class T, class Key = SortKey<T>, class Word = typename Key::Type>
+constexpr SortedDType<Word> kSortedDType = {
+    .is_float = kIsFloat<T>,
+    .key_at = [](const void* elements, std::int64_t i) { return Key::Of(ElementAt<T>(elements, i)); },
+    .store_at = [](Word key, std::int64_t i, std::byte* answers) { StoreAt(Key::Element(key), i, answers); },
+    .store_none_at = [](std::int64_t i,
+                        std::byte* answers) { StoreAt(kIsFloat<T> ? Key::Element(Key::kNan) : T{}, i, answers); }};
+
 void AddWeight(const Weight& weight, std::span<std::uint64_t> words) {
   const UInt128 shifted = static_cast<UInt128>(weight.mantissa) << (weight.position % 64);
   std::size_t i = weight.position / 64;
@@ -142,15 +159,14 @@ absl::Status SortByKey(std::span<WeightedKey<Word>> pairs, const FoldLimits& lim
   return SortByKey(pairs.subspan(middle), limits);
 }
 
-template <class T>
+template <class Word>
 class WeightedQuantileFold final : public DistributionFold {
  public:
-  using Key = SortKey<T>;
-  using Word = typename Key::Type;
   using Pair = WeightedKey<Word>;
 
-  WeightedQuantileFold(const OpCall& call, const ReduceSpec& spec, const FoldLimits& limits)
-      : WeightedQuantileFold(call, spec, limits, this) {
+  WeightedQuantileFold(const OpCall& call, const ReduceSpec& spec, const SortedDType<Word>& dtype,
+                       const FoldLimits& limits)
+      : WeightedQuantileFold(call, spec, dtype, limits, this) {
     const std::vector<double> quantiles = QuantilesOf(call);
     order_.resize(quantiles.size());
     std::iota(order_.begin(), order_.end(), std::size_t{0});
@@ -164,14 +180,14 @@ class WeightedQuantileFold final : public DistributionFold {
     targets_.clear();
     nodes_.assign(1, {.size = count, .end = quantiles_.size()});
     below_.assign(words_, 0);
-    unknown_ = Key::kBits;
+    unknown_ = kBits;
     if (absl::Status status = lists_.Hold(ListBytes()); !status.ok()) return status;
     if (count <= kFewPairs) return StartCollecting(count);
     return StartAdding(std::bit_width(static_cast<std::uint64_t>(count)) - kElementsOfSum);
   }
 
   absl::StatusOr<std::unique_ptr<DistributionFold>> Part() override {
-    auto part = std::unique_ptr<WeightedQuantileFold>(new WeightedQuantileFold(call_, spec_, limits_, this));
+    auto part = std::unique_ptr<WeightedQuantileFold>(new WeightedQuantileFold(call_, spec_, dtype_, limits_, this));
     if (digit_ > 0) {
       if (absl::Status status = part->sums_.Zero(sums_.size()); !status.ok()) return status;
     }
@@ -180,16 +196,15 @@ class WeightedQuantileFold final : public DistributionFold {
 
   absl::Status Add(const void* elements, const void* others, std::int64_t /*first*/, std::int64_t count) override {
     const int digit = whole_.digit_, unknown = whole_.unknown_;
-    const bool all = unknown == Key::kBits;
+    const bool all = unknown == kBits;
     std::array<Pair, kBatch> pairs;
     std::size_t has = 0;
     for (std::int64_t i = 0; i < count; ++i) {
-      const T x = ElementAt<T>(elements, i);
-      const Word key = Key::Of(x);
+      const Word key = dtype_.key_at(elements, i);
       std::size_t node = 0;
       if (!all && !whole_.FindNode(static_cast<Word>(key >> unknown), &node)) continue;
       Weight weight = weight_at_(others, i);
-      if (IsNan(x)) weight.kind = WeightKind::kNan;
+      if (dtype_.is_float && key == std::numeric_limits<Word>::max()) weight.kind = WeightKind::kNan;
       if (weight.kind != WeightKind::kNumber) {
         ++kinds_[static_cast<std::size_t>(weight.kind)];
       } else if (weight.mantissa == 0) {
@@ -221,7 +236,7 @@ class WeightedQuantileFold final : public DistributionFold {
 
   absl::StatusOr<bool> NextPass() override {
     if (digit_ == 0 || IsKnown()) return false;
-    if (unknown_ == Key::kBits) {
+    if (unknown_ == kBits) {
       std::vector<std::uint64_t> total(words_);
       for (std::size_t i = 0; i < std::size_t{1} << digit_; ++i) AddWords(Entry(i).subspan(1), total);
       if (!FindTargets(total)) return false;
@@ -248,22 +263,25 @@ class WeightedQuantileFold final : public DistributionFold {
       return absl::InvalidArgumentError(
           absl::StrFormat("weights: got %d below 0 with op %s; allowed: 0 or more", negative, RowOf(call_.op).name));
     }
-    std::vector<Word> found(quantiles_.size(), kIsFloat<T> ? Key::kNan : Key::Of(T{}));
-    if (!IsKnown()) {
+    std::vector<Word> found(IsKnown() ? 0 : quantiles_.size());
+    if (!found.empty()) {
       if (absl::Status status = Select(&found); !status.ok()) return status;
-      if (targets_.empty() && !kIsFloat<T> && spec_.empty_policy == EmptyPolicy::kError) {
+      if (targets_.empty()) found.clear();
+      if (found.empty() && !dtype_.is_float && spec_.empty_policy == EmptyPolicy::kError) {
         return absl::InvalidArgumentError(
             absl::StrFormat("op %s: got no element with a weight above 0; allowed: at least 1", RowOf(call_.op).name));
       }
     }
-    for (std::size_t i = 0; i < found.size(); ++i) {
-      StoreAt(Key::Element(found[i]), static_cast<std::int64_t>(order_[i]), answers);
+    for (std::size_t i = 0; i < order_.size(); ++i) {
+      const auto at = static_cast<std::int64_t>(order_[i]);
+      found.empty() ? dtype_.store_none_at(at, answers) : dtype_.store_at(found[i], at, answers);
     }
     return absl::OkStatus();
   }
 
  private:
   static constexpr std::size_t kBatch = 256;
+  static constexpr int kBits = std::numeric_limits<Word>::digits;
 
   // The keys whose bits above the unknown_ lowest are `prefix`.
   struct Node {
@@ -273,10 +291,11 @@ class WeightedQuantileFold final : public DistributionFold {
   };
 
   // `whole`: the fold of which this is a part, or itself.
-  WeightedQuantileFold(const OpCall& call, const ReduceSpec& spec, const FoldLimits& limits,
-                       WeightedQuantileFold* whole)
+  WeightedQuantileFold(const OpCall& call, const ReduceSpec& spec, const SortedDType<Word>& dtype,
+                       const FoldLimits& limits, WeightedQuantileFold* whole)
       : call_(call),
         spec_(spec),
+        dtype_(dtype),
         limits_(limits),
         whole_(*whole),
         weight_at_(VisitDType(call.given().other.value_or(spec.dtype),
@@ -364,7 +383,7 @@ class WeightedQuantileFold final : public DistributionFold {
     std::vector<std::uint64_t> below, before, sum;
     std::size_t target = 0;
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
-      const auto prefix = digit_ == Key::kBits ? Word{0} : static_cast<Word>(nodes_[i].prefix << digit_);
+      const auto prefix = digit_ == kBits ? Word{0} : static_cast<Word>(nodes_[i].prefix << digit_);
       const auto append = [&](std::size_t value, std::uint64_t size) {
         next.push_back({static_cast<Word>(prefix | value), static_cast<std::int64_t>(size), target});
         below.insert(below.end(), before.begin(), before.end());
@@ -399,14 +418,14 @@ class WeightedQuantileFold final : public DistributionFold {
       if (!FindTargets(sum)) return absl::OkStatus();
     }
     const auto prefix_of = [this](Word key) {
-      return unknown_ == Key::kBits ? Word{0} : static_cast<Word>(key >> unknown_);
+      return unknown_ == kBits ? Word{0} : static_cast<Word>(key >> unknown_);
     };
     auto pair = pairs.begin();
     std::size_t target = 0;
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
       const Node& node = nodes_[i];
       std::ranges::copy(Below(i), sum.begin());
-      Word key = unknown_ == Key::kBits ? Word{0} : static_cast<Word>(node.prefix << unknown_);
+      Word key = unknown_ == kBits ? Word{0} : static_cast<Word>(node.prefix << unknown_);
       for (; pair != pairs.end() && prefix_of(pair->key) <= node.prefix; ++pair) {
         key = pair->key;
         AddWeight(pair->weight, sum);
@@ -420,6 +439,7 @@ class WeightedQuantileFold final : public DistributionFold {
 
   const OpCall call_;
   const ReduceSpec spec_;
+  const SortedDType<Word>& dtype_;
   const FoldLimits& limits_;
   WeightedQuantileFold& whole_;
   Weight (*const weight_at_)(const void* weights, std::int64_t i);
@@ -447,7 +467,7 @@ class WeightedQuantileFold final : public DistributionFold {
 std::unique_ptr<DistributionFold> MakeWeightedQuantileFold(const OpCall& call, const ReduceSpec& spec,
                                                            const FoldLimits& limits) {
   return VisitDType(spec.dtype, [&]<class T>(std::type_identity<T>) -> std::unique_ptr<DistributionFold> {
-    return std::make_unique<WeightedQuantileFold<T>>(call, spec, limits);
+    return std::make_unique<WeightedQuantileFold<typename SortKey<T>::Type>>(call, spec, kSortedDType<T>, limits);
   });
 }
 
