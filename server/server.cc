@@ -108,7 +108,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   if (!status.ok()) return status;
   for (const auto& engine : server->engines_->all()) {
     const DeviceInfo device = engine->info();
-    spdlog::info("engine {}: {} ({}), {} lanes", device.name, device.model, device.details, device.lanes);
+    spdlog::info("engine {}: {} ({}), {} lanes, {} MiB for resident arrays", device.name, device.model, device.details,
+                 device.lanes, device.array_bytes_limit >> 20);
   }
   for (const LeftOutDevice& device : server->engines_->left_out()) {
     spdlog::warn("{} is left out: {}", device.name, device.reason);

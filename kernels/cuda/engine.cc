@@ -53,6 +53,14 @@ PinnedSlab PinSlab(std::int64_t bytes) {
   return PinnedSlab(static_cast<std::byte*>(error == cudaSuccess ? slab : nullptr));
 }
 
+// The default of cuda_array_bytes. Whole GiB of a large card, so that equal cards, whose drivers leave a few bytes more
+// or less free, have equal room.
+std::int64_t DefaultArrayBytes(std::size_t free_bytes) {
+  constexpr std::int64_t kGiB = std::int64_t{1} << 30;
+  const auto share = static_cast<std::int64_t>(free_bytes - free_bytes / 4);
+  return share < 16 * kGiB ? share : share / kGiB * kGiB;
+}
+
 class CudaEngine : public Engine {
  public:
   CudaEngine(int device, DeviceInfo info, std::shared_ptr<DeviceWaits> waits, std::unique_ptr<CudaArrays> arrays,
@@ -360,7 +368,11 @@ absl::StatusOr<std::unique_ptr<Engine>> MakeCudaEngine(const EngineOptions& opti
     lanes.push_back(*std::move(lane));
   }
   const std::string name = absl::StrFormat("cuda:%d", device);
-  auto arrays = CudaArrays::Make(device, name, options.cuda_array_bytes, options.cuda_keeps, properties, *waits);
+  // The lanes have their memory by now. Other processes keep what they have, and a quarter of the rest to grow into.
+  std::size_t free_bytes = 0, total_bytes = 0;
+  REDUCED_RETURN_IF_CUDA_ERROR(cudaMemGetInfo(&free_bytes, &total_bytes));
+  const std::int64_t array_bytes = options.cuda_array_bytes.value_or(DefaultArrayBytes(free_bytes));
+  auto arrays = CudaArrays::Make(device, name, array_bytes, options.cuda_keeps, properties, *waits);
   if (!arrays.ok()) return arrays.status();
   DeviceInfo info{.name = name,
                   .ordinal = device,

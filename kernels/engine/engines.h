@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -44,7 +45,9 @@ struct EngineOptions {
   absl::Duration queue_target = absl::Minutes(5);
   // What Engine::Allocate gives out at most, all together
   std::int64_t cpu_array_bytes = std::int64_t{1} << 30;
-  std::int64_t cuda_array_bytes = std::int64_t{8} << 30;
+  // Of each device. Absent: three quarters of the device's memory that was free when its engine started,
+  // rounded down to GiB from 16 GiB on.
+  std::optional<std::int64_t> cuda_array_bytes{};
 };
 
 // The GPUs of this process. Tests have others than those that there are.

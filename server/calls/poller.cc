@@ -230,10 +230,14 @@ void Poller::WakeUp(Polled& polled) {
 }
 
 Pollers::Pollers() {
-  constexpr int kProcessors = 4;
-  constexpr int kMost = 4;
-  const int count = std::clamp(ring::Processors() / kProcessors, 1, kMost);
+  const int count = CountFor(ring::Processors());
   for (int i = 0; i < count; ++i) pollers_.push_back(std::make_unique<Poller>());
+}
+
+int Pollers::CountFor(int processors) {
+  constexpr int kProcessors = 4;
+  constexpr int kMost = 16;  // a small reduction on a GPU holds its thread for some 20 us: 16 threads keep 4 GPUs busy
+  return std::clamp(processors / kProcessors, 1, kMost);
 }
 
 Poller& Pollers::Next() {

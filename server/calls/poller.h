@@ -102,11 +102,13 @@ class Poller {
   std::thread thread_ ABSL_GUARDED_BY(mutex_);
 };
 
-// All pollers of a server: one for every four processors, and four at most. A thread starts with its first ring.
+// All pollers of a server: CountFor the processors that the process may use. A thread starts with its first ring.
 // Thread-safe.
 class Pollers {
  public:
   Pollers();
+  // One for every four processors; 1 to 16.
+  static int CountFor(int processors);
 
   // For a new ring: the one with the fewest.
   Poller& Next();

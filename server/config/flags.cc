@@ -60,6 +60,20 @@ std::string AbslUnparseFlag(ByteSize size) {
   return absl::StrCat(size.bytes);
 }
 
+bool AbslParseFlag(absl::string_view text, AutoByteSize* size, std::string* error) {
+  ByteSize number;
+  if (text != "auto" && !AbslParseFlag(text, &number, error)) {
+    absl::StrAppend(error, ", or auto");
+    return false;
+  }
+  size->bytes = text == "auto" ? std::nullopt : std::optional(number.bytes);
+  return true;
+}
+
+std::string AbslUnparseFlag(AutoByteSize size) {
+  return size.bytes.has_value() ? AbslUnparseFlag(ByteSize{*size.bytes}) : "auto";
+}
+
 bool AbslParseFlag(absl::string_view text, TimeSpan* span, std::string* error) {
   if (absl::ParseDuration(text, &span->duration)) return true;
   *error = "allowed: a time with its unit, such as 500ms, 30s, 10m or 1h30m; 0 and inf need none";
@@ -80,6 +94,7 @@ void NormalizeFlagNames(int argc, char** argv) {
 }  // namespace reduced::server
 
 // Where sources are joined, clang-tidy takes this file for a header.
+using reduced::server::AutoByteSize;  // NOLINT(google-global-names-in-headers)
 using reduced::server::ByteSize;  // NOLINT(google-global-names-in-headers)
 using reduced::server::Defaults;  // NOLINT(google-global-names-in-headers)
 using reduced::server::TimeSpan;  // NOLINT(google-global-names-in-headers)
@@ -189,8 +204,9 @@ ABSL_FLAG(
     "pinned host memory for each GPU, in bytes, for arriving streams and puts; beyond it they use ordinary memory, "
     "which is copied once more; 0: none");
 ABSL_FLAG(std::int32_t, cuda_lanes, Defaults().engines.cuda_lanes, "reductions at once on a CUDA device");
-ABSL_FLAG(ByteSize, cuda_array_bytes, ByteSize{Defaults().engines.cuda_array_bytes},
-          "resident arrays in the memory of each CUDA device, together, in bytes; 0: none");
+ABSL_FLAG(AutoByteSize, cuda_array_bytes, AutoByteSize{Defaults().engines.cuda_array_bytes},
+          "resident arrays in the memory of each CUDA device, together, in bytes; auto: three quarters of what is free "
+          "there when the server starts; 0: none");
 ABSL_FLAG(ByteSize, chunk_bytes, ByteSize{Defaults().engines.chunk_bytes},
           "chunks in which arrays are copied to a CUDA device, in bytes, 64KiB to 1GiB; each lane pins three");
 ABSL_FLAG(TimeSpan, device_timeout, TimeSpan{Defaults().engines.device_timeout},

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "absl/flags/reflection.h"
@@ -33,6 +34,13 @@ struct ByteSize {
 };
 bool AbslParseFlag(absl::string_view text, ByteSize* size, std::string* error);
 std::string AbslUnparseFlag(ByteSize size);
+
+// A ByteSize, or "auto": the server chooses.
+struct AutoByteSize {
+  std::optional<std::int64_t> bytes{};  // absent: auto
+};
+bool AbslParseFlag(absl::string_view text, AutoByteSize* size, std::string* error);
+std::string AbslUnparseFlag(AutoByteSize size);
 
 // A time as a flag, with its unit ("30s").
 struct TimeSpan {

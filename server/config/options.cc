@@ -46,7 +46,7 @@ absl::Status CheckNumbers(const ServerOptions& options) {
       {"cpu_lanes", options.engines.cpu_lanes, 1, 1024},
       {"cpu_array_bytes", options.engines.cpu_array_bytes, 0, kAny},
       {"cuda_lanes", options.engines.cuda_lanes, 1, 128},
-      {"cuda_array_bytes", options.engines.cuda_array_bytes, 0, kAny},
+      {"cuda_array_bytes", options.engines.cuda_array_bytes.value_or(0), 0, kAny},
       {"cuda_staging_bytes", options.engines.cuda_staging_bytes, 0, std::int64_t{64} << 30},
       {"chunk_bytes", options.engines.chunk_bytes, 64 << 10, 1 << 30},
       {"queue_limit", options.engines.queue_limit, 1, 1 << 20},

@@ -281,7 +281,8 @@ int Main(int argc, char** argv) {
   const std::int64_t bytes = (argc > 1 ? std::atoll(argv[1]) : 1024) << 20;
   const int repeats = argc > 2 ? std::atoi(argv[2]) : 5;
   EngineOptions options;
-  options.cpu_array_bytes = options.cuda_array_bytes = 16 * bytes;
+  options.cpu_array_bytes = 16 * bytes;
+  options.cuda_array_bytes = options.cpu_array_bytes;
   const absl::StatusOr<std::unique_ptr<Engines>> engines = Engines::Start(options);
   if (!engines.ok()) Fail(engines.status());
   const absl::StatusOr<Engine*> cpu = (*engines)->Get(EngineKind::kCpu), gpu = (*engines)->Get(EngineKind::kCuda);

@@ -245,7 +245,8 @@ int Compare(const std::vector<Cell>& cells, const std::string& path) {
 
 std::unique_ptr<Engine> MakeEngine(const std::string& name, std::int64_t bytes) {
   EngineOptions options;
-  options.cpu_array_bytes = options.cuda_array_bytes = bytes + (1 << 20);
+  options.cpu_array_bytes = bytes + (1 << 20);
+  options.cuda_array_bytes = options.cpu_array_bytes;
   if (name == "cpu") return MakeCpuEngine(options);
 #ifdef REDUCED_HAVE_CUDA
   if (name == "cuda") return Check(MakeCudaEngine(options, 0));

@@ -26,7 +26,8 @@ class EngineArrays : public EngineTest<EngineKind> {
  protected:
   static EngineOptions WithBudget(std::int64_t bytes) {
     EngineOptions options = Options();
-    options.cpu_array_bytes = options.cuda_array_bytes = bytes;
+    options.cpu_array_bytes = bytes;
+    options.cuda_array_bytes = options.cpu_array_bytes;
     return options;
   }
 

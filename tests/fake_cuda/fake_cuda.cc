@@ -316,6 +316,14 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   properties->major = 9;
   return cudaSuccess;
 }
+cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
+  ENTER();
+  Device& device = The();
+  const absl::MutexLock lock(&device.mutex);
+  *free = device.memory - std::min(device.memory, device.memory_used);
+  *total = kMemory;
+  return cudaSuccess;
+}
 cudaError_t cudaDriverGetVersion(int* version) {
   ENTER();
   *version = 13000;

@@ -69,6 +69,7 @@ EngineOptions Small() {
   options.cuda_lanes = 2;
   options.chunk_bytes = 16 << 10;
   options.cuda_staging_bytes = 8 << 20;
+  options.cuda_array_bytes = std::int64_t{8} << 30;
   options.cuda_keeps = absl::InfiniteDuration();  // else a thread calls the device at any time
   return options;
 }
@@ -480,6 +481,26 @@ TEST(ArraysTest, FreedMemoryGoesBack) {
     EXPECT_TRUE(Becomes(kPatience, [&] { return trims() == i; }));
     EXPECT_GE(absl::Now() - begin, options.cuda_keeps);
   }
+}
+
+// What another process has of the memory, and a quarter of the rest, is not for arrays.
+TEST(ArraysTest, HaveThreeQuartersOfWhatIsFreeAtTheStart) {
+  fake_cuda::Heal();
+  EngineOptions options = Small();
+  options.cuda_array_bytes.reset();
+  constexpr std::int64_t kFree = std::int64_t{4} << 30, kLanes = 32 << 20;  // kLanes: more than those of Small() take
+  fake_cuda::SetMemory(kFree);
+  for (const std::int64_t others : {std::int64_t{0}, std::int64_t{1} << 30}) {
+    void* other = nullptr;
+    ASSERT_TRUE(others == 0 || cudaMalloc(&other, static_cast<std::size_t>(others)) == cudaSuccess);
+    const std::int64_t limit = (*MakeCudaEngine(options, 0))->info().array_bytes_limit;
+    EXPECT_LE(limit, (kFree - others) / 4 * 3);
+    EXPECT_GE(limit, (kFree - others - kLanes) / 4 * 3);
+    EXPECT_EQ(cudaFree(other), cudaSuccess);
+  }
+  options.cuda_array_bytes = 2 * kFree;
+  EXPECT_EQ((*MakeCudaEngine(options, 0))->info().array_bytes_limit, 2 * kFree) << "a number is taken as it is";
+  fake_cuda::Heal();
 }
 
 TEST(HangTest, IsAFailureAfterTheTimeout) {

@@ -253,6 +253,23 @@ TEST(ByteSizeTest, ReadsAndWrites) {
   }
 }
 
+TEST(ByteSizeTest, MayBeLeftToTheServer) {
+  for (const auto& [text, bytes] : std::vector<std::pair<std::string, std::optional<std::int64_t>>>{
+           {"auto", std::nullopt}, {"0", 0}, {"64MiB", 64 << 20}}) {
+    AutoByteSize size{.bytes = 1};
+    std::string error;
+    EXPECT_TRUE(AbslParseFlag(text, &size, &error)) << text << ": " << error;
+    EXPECT_EQ(size.bytes, bytes);
+    EXPECT_EQ(AbslUnparseFlag(size), text);
+  }
+  for (const std::string text : {"", "Auto", "75%", "-1"}) {
+    AutoByteSize size;
+    std::string error;
+    EXPECT_FALSE(AbslParseFlag(text, &size, &error)) << text;
+    EXPECT_THAT(error, HasSubstr("or auto"));
+  }
+}
+
 TEST(ListenAddressTest, ReadsHostsPortsAndPaths) {
   const absl::StatusOr<ListenAddress> ipv4 = ParseListenAddress("127.0.0.1:0");
   ASSERT_TRUE(ipv4.ok());

@@ -128,6 +128,12 @@ INSTANTIATE_TEST_SUITE_P(Crowds, PollerCrowdTest,
                          testing::Values(Crowd{1, 10'000}, Crowd{20, 4000}, Crowd{240, 20}, Crowd{240, 300},
                                          Crowd{600, 50}));
 
+TEST(PollersTest, ThereAreMoreOfThemOnMoreProcessors) {
+  for (const auto& [processors, count] : {std::pair(1, 1), {2, 1}, {7, 1}, {16, 4}, {48, 12}, {64, 16}, {256, 16}}) {
+    EXPECT_EQ(Pollers::CountFor(processors), count) << processors;
+  }
+}
+
 // What a ring has used while no other wanted the time is not held against it.
 TEST_F(PollerTest, ARingThatWasBusyAloneIsServedAlsoOnceOthersAre) {
   const auto alone = std::make_shared<FakeRing>(time_us_, 100, /*endless=*/true);
