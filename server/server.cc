@@ -6,8 +6,10 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <map>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -23,6 +25,7 @@
 #include "kernels/engine/memory_budget.h"
 #include "kernels/system/failpoint.h"
 #include "kernels/system/memory.h"
+#include "kernels/system/mig.h"
 #include "reduced/v1/reduced.grpc.pb.h"
 #include "server/config/descriptors.h"
 #include "server/config/listener.h"
@@ -82,6 +85,13 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
                memory.transport >> 20);
   absl::StatusOr<std::unique_ptr<Engines>> engines = Engines::Start(with_memory.engines);
   if (!engines.ok()) return engines.status();
+  if ((*engines)->Get(EngineKind::kCuda).ok()) {
+    const absl::Status mig = CheckMig(std::getenv("CUDA_VISIBLE_DEVICES"), [] {
+      const absl::StatusOr<std::unique_ptr<Nvml>> nvml = Nvml::Load();
+      return nvml.ok() ? (*nvml)->CountMigInstances() : 0;
+    });
+    if (!mig.ok()) return mig;
+  }
   const absl::Status checked = SelfCheck(**engines, options.engines.on_hang);
   if (!checked.ok()) return checked;
   return Start(with_memory, *std::move(engines));
@@ -94,6 +104,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   absl::StatusOr<std::unique_ptr<Security>> security = Security::Load(options.security);
   if (!security.ok()) return security.status();
   auto server = std::unique_ptr<Server>(new Server(options, std::move(engines), *std::move(security)));
+  server->LookAtGpus();
   {
     const SocketMode mode(options.unix_socket_mode);
     // Until all sockets are bound: of servers that start together, one gets them all.
@@ -229,18 +240,34 @@ absl::Status Server::ListenForRegions() {
   return absl::OkStatus();
 }
 
-absl::Status Server::ListenForMetrics() {
-  if (options_.metrics_listen.empty()) return absl::OkStatus();
+void Server::LookAtGpus() {
+  std::vector<DeviceInfo> gpus;
   for (const auto& engine : engines_->all()) {
-    if (engine->kind() != EngineKind::kCuda || nvml_ != nullptr) continue;
-    absl::StatusOr<std::unique_ptr<Nvml>> nvml = Nvml::Load();
-    if (nvml.ok()) {
-      nvml_ = *std::move(nvml);
-    } else {
-      spdlog::warn("NVML can't be used: {}; the metrics have no memory and utilisation of GPUs",
-                   std::string(nvml.status().message()));
+    if (engine->kind() == EngineKind::kCuda) gpus.push_back(engine->info());
+  }
+  if (gpus.empty()) return;
+  absl::StatusOr<std::unique_ptr<Nvml>> nvml = Nvml::Load();
+  if (!nvml.ok()) {
+    spdlog::warn("NVML can't be used: {}; the metrics have no memory and utilisation of GPUs",
+                 std::string(nvml.status().message()));
+    return;
+  }
+  nvml_ = *std::move(nvml);
+  for (const DeviceInfo& from : gpus) {
+    std::map<std::string, std::vector<std::string>> peers;  // by link
+    for (const DeviceInfo& to : gpus) {
+      if (to.name == from.name) continue;
+      const absl::StatusOr<std::string> link = nvml_->LinkBetween(from.uuid, to.uuid);
+      if (link.ok()) peers[*link].push_back(to.name);
+    }
+    for (const auto& [link, names] : peers) {
+      backend_.links[from.name].push_back(absl::StrCat(link, ": ", absl::StrJoin(names, ", ")));
     }
   }
+}
+
+absl::Status Server::ListenForMetrics() {
+  if (options_.metrics_listen.empty()) return absl::OkStatus();
   const bool any = options_.metrics_listen == "auto";
   absl::StatusOr<std::unique_ptr<HttpServer>> http =
       HttpServer::Start(any ? "127.0.0.1:9464" : options_.metrics_listen,

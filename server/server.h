@@ -41,7 +41,8 @@ namespace reduced::server {
 class Server {
  public:
   // INVALID_ARGUMENT: an option, or a file that it names. FAILED_PRECONDITION: an address that can't be bound, or a
-  // ready file that can't be written. INTERNAL: an engine's answer is wrong. Or an error of Engines::Start.
+  // ready file that can't be written; or several MIG instances. INTERNAL: an engine's answer is wrong. Or an error of
+  // Engines::Start.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options);
   // With engines that have been started, and that it does not check; options.engines is not used.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options, std::unique_ptr<Engines> engines);
@@ -77,6 +78,8 @@ class Server {
   Server(const ServerOptions& options, std::unique_ptr<Engines> engines, std::unique_ptr<Security> security);
   absl::Status Listen();
   Snapshot TakeSnapshot(Detail detail) const;
+  // Loads NVML and finds the links between the GPUs. Before the first call.
+  void LookAtGpus();
   absl::Status ListenForRegions();
   absl::Status ListenForMetrics();
   absl::Status WriteReadyFile();

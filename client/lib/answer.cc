@@ -449,7 +449,9 @@ absl::Status CheckDevice(const v1::DeviceInfo& device) {
                               {"fixed_us", device.fixed_us()},
                               {"host_gb_per_s", device.host_gb_per_s()},
                               {"array_bytes", device.array_bytes()},
-                              {"array_bytes_limit", device.array_bytes_limit()}}));
+                              {"array_bytes_limit", device.array_bytes_limit()},
+                              {"reductions", device.reductions()},
+                              {"reduced_bytes", device.reduced_bytes()}}));
   return status;
 }
 

@@ -36,7 +36,10 @@ DeviceInfo FromProto(const v1::DeviceInfo& from) {
           .fixed_us = from.fixed_us(),
           .host_gb_per_s = from.host_gb_per_s(),
           .array_bytes = from.array_bytes(),
-          .array_bytes_limit = from.array_bytes_limit()};
+          .array_bytes_limit = from.array_bytes_limit(),
+          .reductions = from.reductions(),
+          .reduced_bytes = from.reduced_bytes(),
+          .links = {from.links().begin(), from.links().end()}};
 }
 
 ServerInfo FromProto(const v1::GetServerInfoResponse& from) {

@@ -26,6 +26,12 @@ struct DeviceInfo {
   double host_gb_per_s = 0;
   std::int64_t array_bytes = 0;        // of the resident arrays on the device
   std::int64_t array_bytes_limit = 0;  // that they may use together
+  // Since the server started: reductions that the device has answered, and the bytes of their arrays.
+  std::int64_t reductions = 0;
+  std::int64_t reduced_bytes = 0;
+  // How a GPU reaches the memory of the server's other GPUs: "NVLink x18, peer access: cuda:1, cuda:2". Empty: there is
+  // no other, or the driver does not tell.
+  std::vector<std::string> links{};
 };
 
 struct OpInfo {

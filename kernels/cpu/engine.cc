@@ -388,6 +388,7 @@ class CpuEngine final : public Engine {
         lanes_(options.cpu_lanes, options.queue_limit, options.queue_target) {
     for (auto& arena : arenas_) arena = std::make_unique<tbb::task_arena>(kLanesWorkAlone ? 1 : threads_);
     Calibrate();
+    work_.Clear();
   }
 
   EngineKind kind() const override { return EngineKind::kCpu; }
@@ -403,7 +404,9 @@ class CpuEngine final : public Engine {
             .queue_limit = lanes_.queue_limit(),
             .queue_length = lanes_.queue_length(),
             .array_bytes = budget_.taken(),
-            .array_bytes_limit = budget_.limit()};
+            .array_bytes_limit = budget_.limit(),
+            .reductions = work_.reductions(),
+            .reduced_bytes = work_.bytes()};
   }
 
   Calibration calibration() const override { return calibration_; }
@@ -424,11 +427,12 @@ class CpuEngine final : public Engine {
     if (IsInline(job)) {
       absl::StatusOr<State> state = ReduceHere(job);
       if (!state.ok()) return std::move(done)(state.status());
+      work_.Add(job.spec);
       return std::move(done)(AnswerOf(*std::move(state), since_call.micros()));
     }
     if (held_lane.engine == this) {
       job.limit.Start();
-      return std::move(done)(ReduceOnLane(job, *arenas_[held_lane.lane], scratch_));
+      return std::move(done)(Counted(job, ReduceOnLane(job, *arenas_[held_lane.lane], scratch_)));
     }
     Lanes::Ticket ticket = TicketOf(job, calibration_);
     if (job.partition.has_value()) AddPartition(job, &ticket);
@@ -437,7 +441,7 @@ class CpuEngine final : public Engine {
           if (!lane.ok()) return std::move(done)(lane.status());
           job.limit.Start();
           const double queue_us = since_call.micros();
-          absl::StatusOr<Answer> answer = ReduceOnLane(job, *arenas_[*lane], scratch_);
+          absl::StatusOr<Answer> answer = Counted(job, ReduceOnLane(job, *arenas_[*lane], scratch_));
           if (answer.ok()) answer->timing.queue_us = queue_us;
           std::move(done)(std::move(answer));
         },
@@ -481,6 +485,11 @@ class CpuEngine final : public Engine {
   }
 
  private:
+  absl::StatusOr<Answer> Counted(const Job& job, absl::StatusOr<Answer> answer) {
+    if (answer.ok()) work_.Add(job.spec);
+    return answer;
+  }
+
   // The best of a few runs each: other processes only ever make a run slower.
   void Calibrate() {
     const float few[256] = {};
@@ -520,6 +529,7 @@ class CpuEngine final : public Engine {
   ArrayBudget budget_;   // of arrays
   ArrayBudget scratch_;  // of what rungs need
   Calibration calibration_;
+  WorkCount work_;
   Lanes lanes_;  // last: its threads use the rest
 };
 

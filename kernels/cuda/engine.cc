@@ -26,8 +26,10 @@
 #include "kernels/engine/stopwatch.h"
 #include "kernels/matmul/cublas.h"
 #include "kernels/system/failpoint.h"
+#include "kernels/system/numa.h"
 #include "oneapi/tbb/info.h"
 #include "oneapi/tbb/task_arena.h"
+#include "oneapi/tbb/task_scheduler_observer.h"
 
 namespace reduced {
 namespace {
@@ -53,6 +55,46 @@ PinnedSlab PinSlab(std::int64_t bytes) {
   return PinnedSlab(static_cast<std::byte*>(error == cudaSuccess ? slab : nullptr));
 }
 
+// A fault of one device ends CUDA for its process: all devices report the same error from then on. So the engines of a
+// process share what tells whose fault it was: which of their lanes met it first. Thread-safe.
+class Fault {
+ public:
+  void Note(int device) {
+    int none = kNoDevice;
+    device_.compare_exchange_strong(none, device);
+  }
+  // An engine has started: there is no fault.
+  void Clear() { device_ = kNoDevice; }
+  std::optional<int> device() const {
+    const int device = device_;
+    return device == kNoDevice ? std::nullopt : std::optional(device);
+  }
+
+ private:
+  std::atomic<int> device_ = kNoDevice;
+};
+Fault& FirstFault() {
+  static Fault fault;
+  return fault;
+}
+
+// Keeps the threads that work in an arena on some processors for as long as they do. Absent: leaves them alone.
+class StayOn final : public tbb::task_scheduler_observer {
+ public:
+  StayOn(tbb::task_arena& arena, const std::optional<cpu_set_t>& processors)
+      : tbb::task_scheduler_observer(arena), processors_(processors) {
+    if (processors_.has_value()) observe(true);
+  }
+  ~StayOn() override { observe(false); }
+  void on_scheduler_entry(bool /*worker*/) override { stay_.emplace(processors_); }
+  void on_scheduler_exit(bool /*worker*/) override { stay_.reset(); }
+
+ private:
+  const std::optional<cpu_set_t> processors_;
+  static thread_local std::optional<OnProcessors> stay_;  // of a thread, which is in one arena of copiers at a time
+};
+thread_local std::optional<OnProcessors> StayOn::stay_;
+
 // The default of cuda_array_bytes. Whole GiB of a large card, so that equal cards, whose drivers leave a few bytes more
 // or less free, have equal room.
 std::int64_t DefaultArrayBytes(std::size_t free_bytes) {
@@ -64,8 +106,8 @@ std::int64_t DefaultArrayBytes(std::size_t free_bytes) {
 class CudaEngine : public Engine {
  public:
   CudaEngine(int device, DeviceInfo info, std::shared_ptr<DeviceWaits> waits, std::unique_ptr<CudaArrays> arrays,
-             std::unique_ptr<tbb::task_arena> copiers, std::vector<std::unique_ptr<CudaLane>> lanes,
-             const EngineOptions& options)
+             std::unique_ptr<tbb::task_arena> copiers, const std::optional<cpu_set_t>& near,
+             std::vector<std::unique_ptr<CudaLane>> lanes, const EngineOptions& options)
       : device_(device),
         info_(std::move(info)),
         waits_(std::move(waits)),
@@ -76,6 +118,7 @@ class CudaEngine : public Engine {
         staging_(slab_.get(), kStagingBytes,
                  slab_ == nullptr ? 0 : static_cast<int>(options.cuda_staging_bytes / kStagingBytes)),
         copiers_(std::move(copiers)),
+        copiers_stay_(*copiers_, near),
         cuda_lanes_(std::move(lanes)),
         lanes_(static_cast<int>(cuda_lanes_.size()), options.queue_limit, options.queue_target) {}
 
@@ -89,6 +132,8 @@ class CudaEngine : public Engine {
     info.queue_length = lanes_.queue_length();
     info.array_bytes = arrays_->budget().taken();
     info.array_bytes_limit = arrays_->budget().limit();
+    info.reductions = work_.reductions();
+    info.reduced_bytes = work_.bytes();
     return info;
   }
 
@@ -106,7 +151,11 @@ class CudaEngine : public Engine {
     cudaError_t error = FAILPOINT("cuda/lost") ? cudaErrorIllegalAddress : cudaSetDevice(device_);
     if (error == cudaSuccess) error = cudaStreamQuery(cudaStreamLegacy);
     if (error == cudaSuccess || error == cudaErrorNotReady) return absl::OkStatus();
-    return DeviceError(error, "its context is lost");
+    const absl::Status lost = DeviceError(error, "its context is lost");
+    const std::optional<int> first = FirstFault().device();
+    if (!first.has_value() || *first == device_) return lost;
+    return absl::UnavailableError(absl::StrFormat(
+        "a fault that was first seen on cuda:%d ended CUDA for this process: %s", *first, std::string(lost.message())));
   }
 
   void Reduce(Job job, Done done) override {
@@ -163,7 +212,7 @@ class CudaEngine : public Engine {
           measurement.ran = RanBy(pipeline);
           const double expected_us = (repeats + 1) * ExpectedUs(calibration_, job.spec, job.array);
           const absl::Status status = cuda_lanes_[*lane]->Measure(job, pipeline, repeats, expected_us, &measurement);
-          if (!status.ok()) return std::move(done)(status);
+          if (!status.ok()) return std::move(done)(Seen(status));
           std::move(done)(std::move(measurement));
         },
         std::move(ticket));
@@ -187,7 +236,7 @@ class CudaEngine : public Engine {
           MatmulMeasurement measurement;
           measurement.ran = {EngineKind::kCuda, info_.name, std::string(job.spec.row->name)};
           const absl::Status status = cuda_lanes_[*lane]->MeasureMatmul(job, repeats, &measurement);
-          if (!status.ok()) return std::move(done)(status);
+          if (!status.ok()) return std::move(done)(Seen(status));
           std::move(done)(std::move(measurement));
         },
         std::move(ticket));
@@ -238,6 +287,8 @@ class CudaEngine : public Engine {
     }
     return status;
   }
+
+  void ClearWork() { work_.Clear(); }
 
  private:
   // Counts a job that isn't small, from when it is queued until it is done.
@@ -294,8 +345,16 @@ class CudaEngine : public Engine {
         job.partition.has_value()
             ? cuda_lanes_[lane]->ReducePartition(job, *arrays_, scratch_, expected_us, &answer.timing)
             : cuda_lanes_[lane]->Reduce(job, pipeline, expected_us, &answer);
-    if (!status.ok()) return status;
+    if (!status.ok()) return Seen(status);
+    work_.Add(job.spec);
     return answer;
+  }
+
+  // Of a failure of the device: notes that a lane of this engine has seen it, and adds the device's name.
+  absl::Status Seen(const absl::Status& status) const {
+    if (!absl::IsUnavailable(status)) return status;
+    FirstFault().Note(device_);
+    return absl::UnavailableError(absl::StrFormat("%s: %s", info_.name, std::string(status.message())));
   }
 
   Execution RanBy(const PipelineRow& pipeline) const {
@@ -327,7 +386,9 @@ class CudaEngine : public Engine {
   const PinnedSlab slab_;
   StagingPool staging_;  // of slab_
   const std::unique_ptr<tbb::task_arena> copiers_;
+  const StayOn copiers_stay_;
   const std::vector<std::unique_ptr<CudaLane>> cuda_lanes_;
+  WorkCount work_;
   std::atomic<int> large_jobs_ = 0;  // that run or wait for a lane
   Lanes lanes_;                      // last: its threads use all of the above
 };
@@ -360,6 +421,10 @@ absl::StatusOr<std::unique_ptr<Engine>> MakeCudaEngine(const EngineOptions& opti
         return hangs.ok() ? hangs : absl::Status(hangs.code(), absl::StrFormat("cuda:%d: %s", device, hangs.message()));
       },
       options.on_hang);
+  // On a machine of several NUMA nodes the lanes' threads, the copiers and the pinned memory are of the device's.
+  const std::optional<cpu_set_t> near = ProcessorsNear(
+      absl::StrFormat("%04x:%02x:%02x.0", properties.pciDomainID, properties.pciBusID, properties.pciDeviceID));
+  const OnProcessors here(near);
   auto copiers = std::make_unique<tbb::task_arena>(std::min(kCopiers, tbb::info::default_concurrency()));
   std::vector<std::unique_ptr<CudaLane>> lanes;
   for (int i = 0; i < options.cuda_lanes; ++i) {
@@ -383,13 +448,16 @@ absl::StatusOr<std::unique_ptr<Engine>> MakeCudaEngine(const EngineOptions& opti
                                              properties.minor, driver / 1000, driver % 1000 / 10),
                   .uuid = std::string(properties.uuid.bytes, sizeof(properties.uuid.bytes))};
   auto engine = std::make_unique<CudaEngine>(device, std::move(info), waits, *std::move(arrays), std::move(copiers),
-                                             std::move(lanes), options);
-  if (const absl::Status status = engine->Calibrate(options.chunk_bytes); !status.ok()) {
+                                             near, std::move(lanes), options);
+  const absl::Status status = engine->Calibrate(options.chunk_bytes);
+  if (!status.ok()) {
     if (absl::IsResourceExhausted(status)) return status;
     return absl::FailedPreconditionError(
         absl::StrFormat("%s, compute capability %d.%d, can't run this build's kernels: %s", properties.name,
                         properties.major, properties.minor, std::string(status.message())));
   }
+  engine->ClearWork();
+  FirstFault().Clear();
   return engine;
 }
 

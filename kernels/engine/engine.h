@@ -7,6 +7,7 @@
 #ifndef REDUCED_KERNELS_ENGINE_ENGINE_H_
 #define REDUCED_KERNELS_ENGINE_ENGINE_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -115,6 +116,24 @@ struct DeviceInfo {
   int queue_length = 0;
   std::int64_t array_bytes = 0;        // of the ArrayMemory that there is
   std::int64_t array_bytes_limit = 0;  // of all that there may be
+  // Since the engine was calibrated: reductions that it answered, and the bytes of their arrays.
+  std::int64_t reductions = 0;
+  std::int64_t reduced_bytes = 0;
+};
+
+// What an engine has answered: DeviceInfo::reductions and reduced_bytes. Thread-safe.
+class WorkCount {
+ public:
+  void Add(const ReduceSpec& spec) {
+    reductions_.fetch_add(1, std::memory_order_relaxed);
+    bytes_.fetch_add(spec.count * RowOf(spec.dtype).bytes, std::memory_order_relaxed);
+  }
+  void Clear() { reductions_ = bytes_ = 0; }
+  std::int64_t reductions() const { return reductions_.load(std::memory_order_relaxed); }
+  std::int64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<std::int64_t> reductions_ = 0, bytes_ = 0;
 };
 
 // What the placement of `engine: auto` goes by: predicted time = fixed_us + bytes / rate. Measured when the engine

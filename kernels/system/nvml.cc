@@ -20,7 +20,24 @@ struct Memory {
 struct Utilisation {
   unsigned int gpu, memory;  // percent
 };
+struct PciInfo {
+  char legacy_bus_id[16];
+  unsigned int domain, bus, device, device_id, subsystem_id;
+  char bus_id[32];
+};
 constexpr int kSuccess = 0;
+constexpr unsigned kMaxLinks = 18;
+constexpr int kPeerRead = 0, kPeerNvlink = 2;  // what a P2P status is of
+
+// Where the paths of two GPUs over PCIe meet, by the library's number for it.
+struct MeetingRow {
+  int level;
+  const char* text;
+};
+constexpr MeetingRow kMeetings[] = {
+    {0, "PCIe on one board"},           {10, "PCIe through one switch"}, {20, "PCIe through several switches"},
+    {30, "PCIe through a host bridge"}, {40, "PCIe within a NUMA node"}, {50, "PCIe between NUMA nodes"},
+};
 
 }  // namespace
 
@@ -36,6 +53,14 @@ struct Nvml::Functions {
   int (*name)(Device, char*, unsigned) = nullptr;
   int (*ecc_errors)(Device, int, int, unsigned long long*) = nullptr;  // NOLINT(google-runtime-int)
   int (*compute_mode)(Device, int*) = nullptr;
+  // Null with a driver that lacks them.
+  int (*p2p_status)(Device, Device, int, int*) = nullptr;
+  int (*meeting)(Device, Device, int*) = nullptr;
+  int (*link_state)(Device, unsigned, int*) = nullptr;
+  int (*link_peer)(Device, unsigned, PciInfo*) = nullptr;
+  int (*pci_info)(Device, PciInfo*) = nullptr;
+  int (*most_instances)(Device, unsigned*) = nullptr;
+  int (*instance)(Device, unsigned, Device*) = nullptr;
 };
 
 absl::StatusOr<std::unique_ptr<Nvml>> Nvml::Load(const std::string& library) {
@@ -59,6 +84,15 @@ absl::StatusOr<std::unique_ptr<Nvml>> Nvml::Load(const std::string& library) {
   find("nvmlDeviceGetName", &functions->name);
   find("nvmlDeviceGetTotalEccErrors", &functions->ecc_errors);
   find("nvmlDeviceGetComputeMode", &functions->compute_mode);
+  const std::string required = std::exchange(missing, "");
+  find("nvmlDeviceGetP2PStatus", &functions->p2p_status);
+  find("nvmlDeviceGetTopologyCommonAncestor", &functions->meeting);
+  find("nvmlDeviceGetNvLinkState", &functions->link_state);
+  find("nvmlDeviceGetNvLinkRemotePciInfo_v2", &functions->link_peer);
+  find("nvmlDeviceGetPciInfo_v3", &functions->pci_info);
+  find("nvmlDeviceGetMaxMigDeviceCount", &functions->most_instances);
+  find("nvmlDeviceGetMigDeviceHandleByIndex", &functions->instance);
+  missing = required;
   if (!missing.empty()) {
     dlclose(handle);
     return absl::FailedPreconditionError(absl::StrCat(library, " has no ", missing));
@@ -92,6 +126,62 @@ absl::StatusOr<GpuUsage> Nvml::Read(std::string_view uuid) const {
   Utilisation utilisation{};
   if (functions_->utilisation(device, &utilisation) == kSuccess) usage.utilisation = utilisation.gpu / 100.0;
   return usage;
+}
+
+// The links that lead to the other GPU; of GPUs behind NVLink switches, all.
+int Nvml::CountNvlinks(void* device, void* other) const {
+  PciInfo of_other{};
+  const bool known = functions_->pci_info != nullptr && functions_->pci_info(other, &of_other) == kSuccess;
+  int all = 0, direct = 0;
+  for (unsigned link = 0; link < kMaxLinks; ++link) {
+    int active = 0;
+    if (functions_->link_state == nullptr || functions_->link_state(device, link, &active) != kSuccess) break;
+    if (active == 0) continue;
+    ++all;
+    PciInfo peer{};
+    if (!known || functions_->link_peer == nullptr || functions_->link_peer(device, link, &peer) != kSuccess) continue;
+    direct += peer.domain == of_other.domain && peer.bus == of_other.bus && peer.device == of_other.device ? 1 : 0;
+  }
+  return direct > 0 ? direct : all;
+}
+
+absl::StatusOr<std::string> Nvml::LinkBetween(std::string_view uuid, std::string_view other_uuid) const {
+  Device device = nullptr, other = nullptr;
+  for (const auto& [of, handle] : {std::pair(uuid, &device), std::pair(other_uuid, &other)}) {
+    if (const int code = functions_->by_uuid(NvmlUuid(of).c_str(), handle); code != kSuccess) {
+      return absl::NotFoundError(functions_->error(code));
+    }
+  }
+  if (functions_->p2p_status == nullptr || functions_->meeting == nullptr) {
+    return absl::UnavailableError("the driver's NVML does not tell how GPUs are linked");
+  }
+  const auto is_ok = [&](int what) {
+    int status = -1;
+    return functions_->p2p_status(device, other, what, &status) == kSuccess && status == 0;
+  };
+  const char* const peer_access = is_ok(kPeerRead) ? "peer access" : "no peer access";
+  if (is_ok(kPeerNvlink)) return absl::StrFormat("NVLink x%d, %s", CountNvlinks(device, other), peer_access);
+  int level = 0;
+  if (const int code = functions_->meeting(device, other, &level); code != kSuccess) {
+    return absl::UnavailableError(functions_->error(code));
+  }
+  const char* path = "PCIe";
+  for (const MeetingRow& row : kMeetings) path = row.level == level ? row.text : path;
+  return absl::StrCat(path, ", ", peer_access);
+}
+
+int Nvml::CountMigInstances() const {
+  unsigned gpus = 0;
+  if (functions_->most_instances == nullptr || functions_->instance == nullptr) return 0;
+  if (functions_->count(&gpus) != kSuccess) return 0;
+  int found = 0;
+  for (unsigned i = 0; i < gpus; ++i) {
+    Device gpu = nullptr, instance = nullptr;
+    unsigned most = 0;
+    if (functions_->by_index(i, &gpu) != kSuccess || functions_->most_instances(gpu, &most) != kSuccess) continue;
+    for (unsigned j = 0; j < most; ++j) found += functions_->instance(gpu, j, &instance) == kSuccess ? 1 : 0;
+  }
+  return found;
 }
 
 std::vector<GpuFacts> Nvml::List() const {

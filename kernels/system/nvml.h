@@ -41,12 +41,20 @@ class Nvml {
   // The usage of the GPU whose UUID has these 16 bytes. NOT_FOUND: NVML knows no such GPU. UNAVAILABLE: NVML can't say.
   absl::StatusOr<GpuUsage> Read(std::string_view uuid) const;
 
+  // How two GPUs, named as for Read, reach each other's memory: "NVLink x18, peer access", "PCIe through one switch, no
+  // peer access". As Read; UNAVAILABLE also for a driver that can't say.
+  absl::StatusOr<std::string> LinkBetween(std::string_view uuid, std::string_view other_uuid) const;
+
+  // MIG instances of all GPUs that this process may see.
+  int CountMigInstances() const;
+
   // Every GPU of the machine that can be read.
   std::vector<GpuFacts> List() const;
 
  private:
   struct Functions;
   Nvml(void* library, std::unique_ptr<const Functions> functions);
+  int CountNvlinks(void* device, void* other) const;
 
   void* const library_;
   const std::unique_ptr<const Functions> functions_;

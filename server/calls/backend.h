@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -28,6 +29,9 @@
 #include "server/sources/uploads.h"
 
 namespace reduced::server {
+
+// By the name of each GPU, as v1::DeviceInfo.links.
+using DeviceLinks = std::map<std::string, std::vector<std::string>>;
 
 // Thread-safe. It must outlive the calls that use it.
 struct Backend {
@@ -59,6 +63,7 @@ struct Backend {
   Observer observer;
   Uploads uploads;
   std::vector<FlagValue> flags;  // for GetServerInfo and the status page; set before the first call
+  DeviceLinks links;             // likewise
   ResidentArrays arrays{limits.max_arrays};
   Regions regions;
   Watchdog watchdog{limits.timeouts, memory};

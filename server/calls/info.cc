@@ -13,7 +13,7 @@
 namespace reduced::server {
 namespace {
 
-void FillDevice(const Engine& engine, v1::DeviceInfo* out) {
+void FillDevice(const Engine& engine, const DeviceLinks& links, v1::DeviceInfo* out) {
   const DeviceInfo device = engine.info();
   out->set_name(device.name);
   out->set_engine(ToProto(engine.kind()));
@@ -30,6 +30,11 @@ void FillDevice(const Engine& engine, v1::DeviceInfo* out) {
   out->set_host_gb_per_s(calibration.host_gb_per_s);
   out->set_array_bytes(device.array_bytes);
   out->set_array_bytes_limit(device.array_bytes_limit);
+  out->set_reductions(device.reductions);
+  out->set_reduced_bytes(device.reduced_bytes);
+  if (const auto found = links.find(device.name); found != links.end()) {
+    out->mutable_links()->Add(found->second.begin(), found->second.end());
+  }
 }
 
 void FillPipeline(const PipelineRow& row, v1::PipelineInfo* out) {
@@ -76,7 +81,7 @@ void FillServerInfo(const Backend& backend, v1::GetServerInfoResponse* info) {
     flag->set_value(RedactedValue(each));
     flag->set_source(each.source);
   }
-  for (const auto& engine : engines.all()) FillDevice(*engine, info->add_devices());
+  for (const auto& engine : engines.all()) FillDevice(*engine, backend.links, info->add_devices());
   info->set_no_cuda_reason(engines.no_cuda_reason());
   for (const LeftOutDevice& device : engines.left_out()) {
     v1::LeftOutDevice* const out = info->add_left_out();

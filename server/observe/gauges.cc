@@ -56,6 +56,29 @@ constexpr DeviceGauge kDeviceGauges[] = {
      [](const DeviceInfo& d) { return static_cast<double>(d.array_bytes_limit); }},
 };
 
+struct DeviceCounter {
+  std::string_view name;
+  std::string_view help;
+  std::int64_t DeviceInfo::*value;
+};
+constexpr DeviceCounter kDeviceCounters[] = {
+    {"reduced_device_reductions_total", "Reductions that the device has answered.", &DeviceInfo::reductions},
+    {"reduced_device_bytes_total", "Bytes of the arrays that the device has reduced.", &DeviceInfo::reduced_bytes},
+};
+
+MetricFamily CollectDevices(const DeviceCounter& row, const std::vector<DeviceInfo>& devices) {
+  MetricFamily family;
+  family.name = std::string(row.name);
+  family.help = std::string(row.help);
+  family.type = prometheus::MetricType::Counter;
+  for (const DeviceInfo& device : devices) {
+    ClientMetric& metric = family.metric.emplace_back();
+    metric.label = {{"device", device.name}};
+    metric.counter.value = static_cast<double>(device.*row.value);
+  }
+  return family;
+}
+
 void CollectGpus(const std::vector<DeviceInfo>& devices, const Nvml& nvml, std::vector<MetricFamily>* families) {
   Gauge used("reduced_gpu_memory_used_bytes", "Memory of the GPU in use by all processes, in bytes.");
   Gauge total("reduced_gpu_memory_bytes", "Memory of the GPU, in bytes.");
@@ -133,6 +156,7 @@ std::vector<MetricFamily> CollectGauges(const Snapshot& snapshot, const Nvml* nv
     for (const DeviceInfo& device : snapshot.devices) gauge.Set(row.read(device), {{"device", device.name}});
     families.push_back(gauge.Take());
   }
+  for (const DeviceCounter& row : kDeviceCounters) families.push_back(CollectDevices(row, snapshot.devices));
   families.push_back(Gauge("reduced_devices_left_out", "GPUs that could not be used when the server started.")
                          .Set(snapshot.left_out.size())
                          .Take());

@@ -24,7 +24,9 @@ Json DeviceJson(const DeviceInfo& device, const Nvml* nvml) {
                {"queue_limit", device.queue_limit},
                {"queue_length", device.queue_length},
                {"array_bytes", device.array_bytes},
-               {"array_bytes_limit", device.array_bytes_limit}};
+               {"array_bytes_limit", device.array_bytes_limit},
+               {"reductions", device.reductions},
+               {"reduced_bytes", device.reduced_bytes}};
   if (nvml == nullptr || device.uuid.empty()) return json;
   const absl::StatusOr<GpuUsage> usage = nvml->Read(device.uuid);
   if (!usage.ok()) return json;

@@ -444,6 +444,36 @@ TEST(MemoryTest, ItsEndIsNoFailure) {
   EXPECT_TRUE(Measure(*engine, "unroll2").ok());
 }
 
+// All devices of the process report the error of one.
+TEST(FaultTest, IsOfTheDeviceWhoseLaneSawItFirst) {
+  fake_cuda::Heal();
+  const std::unique_ptr<Engine> first = *MakeCudaEngine(Small(), 0), second = *MakeCudaEngine(Small(), 1);
+  fake_cuda::FailCall("LaunchKernel", 1, cudaErrorIllegalAddress);
+  const absl::Status seen = Sum(*second, {.data = Numbers().data()}, kFew);
+  EXPECT_TRUE(absl::IsUnavailable(seen));
+  EXPECT_THAT(std::string(seen.message()), HasSubstr("cuda:1: "));
+  EXPECT_TRUE(absl::IsUnavailable(Sum(*first, {.data = Numbers().data()}, kFew)));
+  EXPECT_THAT(std::string(first->Health().message()), HasSubstr("first seen on cuda:1"));
+  EXPECT_THAT(std::string(second->Health().message()), testing::Not(HasSubstr("first seen")));
+  fake_cuda::Heal();
+  EXPECT_TRUE((*MakeCudaEngine(Small(), 0))->Health().ok());
+}
+
+// What a device has done is counted from the start on, without its calibration.
+TEST(WorkTest, IsCounted) {
+  fake_cuda::Heal();
+  const std::unique_ptr<Engine> engine = *MakeCudaEngine(Small(), 0);
+  EXPECT_EQ(engine->info().reductions, 0);
+  EXPECT_TRUE(Sum(*engine, {.data = Numbers().data()}, kFew).ok());
+  EXPECT_TRUE(Sum(*engine, {.data = Numbers().data()}, kMany).ok());
+  EXPECT_EQ(engine->info().reductions, 2);
+  EXPECT_EQ(engine->info().reduced_bytes, kBytes + kFew * std::int64_t{sizeof(float)});
+  fake_cuda::FailCall("LaunchKernel", 1, cudaErrorIllegalAddress);
+  EXPECT_FALSE(Sum(*engine, {.data = Numbers().data()}, kFew).ok());
+  EXPECT_EQ(engine->info().reductions, 2) << "what fails is no work";
+  fake_cuda::Heal();
+}
+
 // An array whose event has not passed waits without holding the device up, and can be cancelled.
 TEST(EventTest, IsWaitedForUntilTheCallerHasGone) {
   fake_cuda::Heal();

@@ -103,6 +103,16 @@ TEST_F(ArraysTest, AreListedWithAllThatIsKnownOfThem) {
   EXPECT_EQ(info.limits().max_array_ttl_ms(), 86'400'000);
 }
 
+TEST_F(ArraysTest, InfoCountsWhatADeviceHasDone) {
+  const v1::DeviceInfo before = InfoOf(server_).devices(0);
+  v1::ReduceResponse response;
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(client().Reduce(SmallSum(), &response).ok());
+  const v1::DeviceInfo after = InfoOf(server_).devices(0);
+  EXPECT_EQ(after.reductions() - before.reductions(), 3);
+  EXPECT_EQ(after.reduced_bytes() - before.reduced_bytes(),
+            3 * static_cast<std::int64_t>(SmallSum().inline_elements().size()));
+}
+
 TEST_F(ArraysTest, AreListedInPages) {
   std::vector<std::string> put;
   for (int i = 0; i < 260; ++i) put.push_back(PutBytes(client(), 0).id());

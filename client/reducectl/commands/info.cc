@@ -28,6 +28,14 @@ std::string ModelOf(const DeviceInfo& device) {
                       device.engine == "cpu" ? " threads" : " SMs");
 }
 
+// What the device has done since the server started, and its share of the bytes of all devices.
+std::string WorkOf(const DeviceInfo& device, const ServerInfo& info) {
+  double all = 0;
+  for (const DeviceInfo& each : info.devices) all += static_cast<double>(each.reduced_bytes);
+  return absl::StrFormat("work: %d reductions of %s, %.0f%%", device.reductions, FormatBytes(device.reduced_bytes),
+                         all > 0 ? 100 * static_cast<double>(device.reduced_bytes) / all : 0.0);
+}
+
 std::string CalibrationOf(const DeviceInfo& device) {
   return absl::StrFormat("calibration: %s + bytes at %.1f GB/s", FormatMicros(device.fixed_us), device.host_gb_per_s);
 }
@@ -77,6 +85,8 @@ void PrintInfo(const CommonOptions& common, const ServerInfo& info) {
     rows.push_back(
         {"", absl::StrCat("arrays: ", FormatBytes(device.array_bytes), " of ", FormatBytes(device.array_bytes_limit))});
     rows.push_back({"", CalibrationOf(device)});
+    rows.push_back({"", WorkOf(device, info)});
+    for (const std::string& link : device.links) rows.push_back({"", link});
   }
   for (const ServerFlag& flag : info.flags) {
     if (flag.source == "default") continue;

@@ -186,7 +186,10 @@ Json ToJson(const DeviceInfo& device) {
           {"fixed_us", device.fixed_us},
           {"host_gb_per_s", device.host_gb_per_s},
           {"array_bytes", device.array_bytes},
-          {"array_bytes_limit", device.array_bytes_limit}};
+          {"array_bytes_limit", device.array_bytes_limit},
+          {"reductions", device.reductions},
+          {"reduced_bytes", device.reduced_bytes},
+          {"links", device.links}};
 }
 
 Json ToJson(const std::string& server, const ServerInfo& info) {

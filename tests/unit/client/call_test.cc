@@ -485,6 +485,9 @@ TEST_F(CallTest, DescribesTheServer) {
   EXPECT_EQ(info->devices[0].lanes, 4);
   EXPECT_EQ(info->devices[0].array_bytes, 5);
   EXPECT_EQ(info->devices[0].array_bytes_limit, 6);
+  EXPECT_EQ(info->devices[0].reductions, 7);
+  EXPECT_EQ(info->devices[0].reduced_bytes, 8);
+  EXPECT_EQ(info->devices[0].links, std::vector<std::string>{"NVLink x18, peer access: cuda:1"});
   ASSERT_EQ(info->ops.size(), 1);
   EXPECT_THAT(info->ops[0].dtypes, ElementsAre("bool", "u64"));
   ASSERT_EQ(info->pipelines.size(), 1);

@@ -214,6 +214,9 @@ class FakeService final : public v1::Reduction::CallbackService {
     device->set_lanes(4);
     device->set_array_bytes(5);
     device->set_array_bytes_limit(6);
+    device->set_reductions(7);
+    device->set_reduced_bytes(8);
+    device->add_links("NVLink x18, peer access: cuda:1");
     auto* op = response->add_ops();
     op->set_name("bit_and");
     op->add_dtypes(v1::DTYPE_BOOL);

@@ -47,6 +47,23 @@ TEST(NvmlTest, EveryGpu) {
   EXPECT_TRUE(gpus[0].exclusive);
 }
 
+TEST(NvmlTest, LinksAndInstances) {
+  if (!std::filesystem::exists(FAKE_NVML)) GTEST_SKIP() << "the stand-in is not installed with the tests";
+  const auto nvml = Nvml::Load(FAKE_NVML);
+  ASSERT_TRUE(nvml.ok()) << nvml.status();
+  const auto link = [&](char to) {
+    std::string uuid(16, '\0');
+    uuid.back() = to;
+    const absl::StatusOr<std::string> text = (*nvml)->LinkBetween(kUuid, uuid);
+    return text.ok() ? *text : text.status().ToString();
+  };
+  EXPECT_EQ(link(1), "NVLink x2, peer access");
+  EXPECT_EQ(link(2), "NVLink x4, no peer access") << "through a switch: all that are active";
+  EXPECT_EQ(link(3), "PCIe through a host bridge, no peer access");
+  EXPECT_EQ(link(4), "NOT_FOUND: Not Found");
+  EXPECT_EQ((*nvml)->CountMigInstances(), 2);
+}
+
 TEST(NvmlTest, NoneOrAnotherLibrary) {
   const absl::Status none = Nvml::Load("libno-such-library.so.1").status();
   EXPECT_EQ(none.code(), absl::StatusCode::kFailedPrecondition);

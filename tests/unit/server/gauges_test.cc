@@ -20,6 +20,15 @@ double ValueOf(const Snapshot& snapshot, const std::string& name, const std::str
   return -1;
 }
 
+TEST(GaugesTest, WhatEachDeviceHasDone) {
+  Snapshot snapshot;
+  snapshot.devices = {{.name = "cpu", .reductions = 3, .reduced_bytes = 12},
+                      {.name = "cuda:1", .reductions = 2, .reduced_bytes = 800}};
+  EXPECT_EQ(ValueOf(snapshot, "reduced_device_reductions_total", "cpu"), 3);
+  EXPECT_EQ(ValueOf(snapshot, "reduced_device_reductions_total", "cuda:1"), 2);
+  EXPECT_EQ(ValueOf(snapshot, "reduced_device_bytes_total", "cuda:1"), 800);
+}
+
 TEST(GaugesTest, WhatAlertsAskFor) {
   Snapshot snapshot;
   EXPECT_EQ(ValueOf(snapshot, "reduced_serving"), 1);
