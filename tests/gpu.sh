@@ -148,6 +148,17 @@ ladders() {
 }
 
 # The Python package with arrays of this GPU: of PyTorch, and of CuPy, JAX and Numba where they are installed.
+# Arrays over all GPUs, where there are several.
+shards() {
+  local gpus
+  gpus=$(nvidia-smi --list-gpus | wc -l)
+  if ((gpus < 2)); then
+    echo "one GPU: left out"
+  else
+    "$programs/bench_shards" "$gpus" 4
+  fi
+}
+
 python_arrays() {
   if [ -z "${REDUCED_WHEEL:-}" ]; then
     echo "left out: REDUCED_WHEEL names no wheel of the package"
@@ -169,6 +180,7 @@ step bench_answers "$programs/bench_answers"
 step bench_groups_cuda "$programs/bench_groups_cuda"
 step bench_matrix "$programs/bench_matrix" --json="$logs/matrix.json" --svg="$logs/matrix.svg"
 step bench_layouts "$programs/bench_layouts" --json="$logs/layouts.json"
+step bench_shards shards
 step bench_rpc "$programs/bench_rpc"
 step bench_stream "$programs/bench_stream"
 step bench_local "$programs/bench_local"
@@ -182,7 +194,7 @@ wait
 if [[ " ${wanted[*]} " == *" soak "* ]]; then
   step soak python3 -B "$root/tests/e2e/soak.py" --tree "$tree" --minutes "${SOAK_MINUTES:-10}"
 fi
-for name in server ladder bench_cuda bench_exact_cuda bench_answers bench_groups_cuda bench_matrix bench_layouts bench_rpc bench_stream bench_local soak; do
+for name in server ladder bench_cuda bench_exact_cuda bench_answers bench_groups_cuda bench_matrix bench_layouts bench_shards bench_rpc bench_stream bench_local soak; do
   if [[ -f $logs/$name.txt ]]; then cat "$logs/$name.txt"; fi
 done
 printf '\n'

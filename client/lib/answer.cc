@@ -290,6 +290,12 @@ absl::Status CheckArray(const v1::ArrayInfo& array) {
     return Wrong("owner", absl::StrCat(array.owner().size(), " bytes"), kMaxOwnerBytes);
   }
   absl::Status status = CheckName("device", array.device());
+  for (const v1::ArrayShard& shard : array.shards()) {
+    status.Update(CheckName("shards.device", shard.device()));
+    status.Update(CheckAmounts({{"shards.first_index", shard.first_index()},
+                                {"shards.indexes", shard.indexes()},
+                                {"shards.count", shard.count()}}));
+  }
   status.Update(CheckAmounts({{"bytes", array.bytes()}, {"age_ms", array.age_ms()}, {"users", array.users()}}));
   return status;
 }

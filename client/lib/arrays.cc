@@ -41,15 +41,19 @@ absl::Status ToProto(const ArrayView& array, const PutOptions& options, v1::PutA
 }
 
 ArrayInfo FromProto(const v1::ArrayInfo& from) {
-  return {.id = from.id(),
-          .dtype = NameOf(from.array().dtype()),
-          .shape = {from.array().shape().begin(), from.array().shape().end()},
-          .bytes = from.bytes(),
-          .device = from.device(),
-          .owner = from.owner(),
-          .age = absl::Milliseconds(from.age_ms()),
-          .expires_in = absl::Milliseconds(from.expires_in_ms()),
-          .users = from.users()};
+  ArrayInfo to{.id = from.id(),
+               .dtype = NameOf(from.array().dtype()),
+               .shape = {from.array().shape().begin(), from.array().shape().end()},
+               .bytes = from.bytes(),
+               .device = from.device(),
+               .owner = from.owner(),
+               .age = absl::Milliseconds(from.age_ms()),
+               .expires_in = absl::Milliseconds(from.expires_in_ms()),
+               .users = from.users()};
+  for (const v1::ArrayShard& shard : from.shards()) {
+    to.shards.push_back({shard.device(), shard.first_index(), shard.indexes(), shard.count()});
+  }
+  return to;
 }
 
 absl::Status CallDelete(const Connection& connection, const std::string& id, const std::string& owner,

@@ -144,7 +144,8 @@ struct MergeReply {
 
 // Where an array is stored, and for how long.
 struct PutOptions {
-  // A name of ServerInfo.devices. Empty: the first GPU, or the memory of the CPU if the server has no GPU.
+  // A name of ServerInfo.devices. Empty: the first GPU, or the memory of the CPU if the server has no GPU. "cuda:*": cut
+  // along the first dimension over all GPUs, which reduce it at the same time: see ArrayInfo.shards.
   std::string device{};
   // At most 64 bytes. Whoever deletes the array gives the same owner. See Client::DefaultOwner.
   std::string owner{};
@@ -156,6 +157,14 @@ struct PutOptions {
 };
 
 // A resident array: one that a server stores.
+// The part of a sharded array that one device has: of the array's first dimension `indexes` from `first_index` on.
+struct ArrayShard {
+  std::string device{};
+  std::int64_t first_index = 0;
+  std::int64_t indexes = 0;
+  std::int64_t count = 0;  // elements
+};
+
 struct ArrayInfo {
   std::string id{};  // can't be guessed: whoever knows it can use the array
   std::string dtype{};
@@ -166,6 +175,8 @@ struct ArrayInfo {
   absl::Duration age{};         // since it was put
   absl::Duration expires_in{};  // unless it is used before
   int users = 0;                // reductions that are reading it
+  // In the order of their elements, one for each GPU, also those that have none; none: the array is not sharded.
+  std::vector<ArrayShard> shards{};
 };
 
 }  // namespace reduced::client

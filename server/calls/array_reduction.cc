@@ -5,11 +5,15 @@
 #include <limits>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "kernels/engine/pipelines.h"
 #include "kernels/engine/why_stop.h"
 #include "kernels/exact/answers.h"
+#include "kernels/system/quoted.h"
 #include "proto/codec/arrays_state.h"
 #include "proto/codec/values.h"
+#include "server/calls/shard_reduction.h"
 #include "server/wire/request.h"
 #include "server/wire/response.h"
 #include "server/wire/status.h"
@@ -42,10 +46,26 @@ absl::Status ArrayReduction::Prepare(const v1::ReduceRequest& request, Operand o
   return question->partition.has_value() ? SetPartition(request, *std::move(question)) : absl::OkStatus();
 }
 
+absl::Status ArrayReduction::CheckSharded() const {
+  if (operand_.sharded != nullptr) return CheckShardable(job_, *operand_.sharded);
+  if (sharded_sides_.empty()) return absl::OkStatus();
+  const ShardedSide& side = sharded_sides_.front();
+  return absl::FailedPreconditionError(
+      absl::StrFormat("%s: got an array that is cut over %s, beside one that is not; allowed: in host memory, or in "
+                      "the memory of the GPU that reduces",
+                      side.field, side.array->DeviceNames()));
+}
+
 void ArrayReduction::Reduce(bool admitted, Engine::Done done) {
   job_.admitted = admitted;
   job_.limit = call_.limit;
-  engine_->Reduce(std::move(job_), std::move(done));
+  if (operand_.sharded == nullptr) return engine_->Reduce(std::move(job_), std::move(done));
+  ReduceShards({.job = std::move(job_),
+                .array = operand_.sharded,
+                .sides = sharded_sides_,
+                .results = wanted_.results,
+                .payers = payers()},
+               std::move(done));
 }
 
 absl::Status ArrayReduction::Finish(const absl::StatusOr<reduced::Answer>& answer, std::optional<double> receive_us) {
@@ -78,6 +98,7 @@ absl::Status ArrayReduction::SetPartition(const v1::ReduceRequest& request, Ques
   job->weights = std::move(question.weights);
   if (wanted_.state) job->states = &states_;
   if (wanted_.op_errors) job->errors = &op_errors_;
+  if (absl::Status status = CheckSharded(); !status.ok()) return status;
   // The request stays valid until the job is done.
   job->place = [this, &request, grouped = partition.grouped(), shape = std::move(question.shape),
                 key_dtype = partition.keys.has_value() ? partition.keys->keys.dtype : DType::kI64](
@@ -163,10 +184,12 @@ absl::StatusOr<FoundSide> ArrayReduction::FindSide(const char* field, const v1::
   FoundSide found{{operand->shape.dtype, operand->shape.count, operand->elements.array},
                   {operand->dimensions.begin(), operand->dimensions.end()}};
   sides_.push_back(std::move(operand->elements));
+  if (operand->sharded != nullptr) sharded_sides_.push_back({field, operand->sharded});
   return found;
 }
 
 absl::Status ArrayReduction::Place(const std::optional<Partition>& partition) {
+  if (operand_.sharded != nullptr) return PlaceShards();
   // The way to a GPU takes longer than the CPU's: arrays in host memory that fall apart go to the CPU, unless the
   // request wants another engine.
   const bool cpu = partition.has_value() && spec_.engine == EngineKind::kAuto && spec_.device.empty() &&
@@ -176,13 +199,7 @@ absl::Status ArrayReduction::Place(const std::optional<Partition>& partition) {
   if (!place.ok()) return place.status();
   engine_ = place->engine;
   expected_us_ = ExpectedUs(engine_->calibration(), spec_, operand_.elements.array);
-  const absl::Duration predicted = absl::Microseconds(expected_us_);
-  if (predicted > call_.backend.limits.max_run_time) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("array: got %d elements, which take %s about %s; allowed: %s (--max_run_time)", spec_.count,
-                        engine_->info().name, absl::FormatDuration(absl::Trunc(predicted, absl::Milliseconds(1))),
-                        absl::FormatDuration(call_.backend.limits.max_run_time)));
-  }
+  if (absl::Status status = CheckRunTime(); !status.ok()) return status;
   if (cpu) {
     place->reason = !partition->uniform()            ? "the array is in host memory, and reduced by groups or a mask"
                     : partition->layout.outputs == 1 ? "the array is in host memory, and answered with arrays"
@@ -190,6 +207,40 @@ absl::Status ArrayReduction::Place(const std::optional<Partition>& partition) {
   }
   response_->mutable_execution()->set_reason(std::move(place->reason));
   return absl::OkStatus();
+}
+
+absl::Status ArrayReduction::PlaceShards() {
+  const std::string devices = operand_.sharded->DeviceNames();
+  const auto refused = [&](const char* field, absl::string_view got, absl::string_view allowed) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("%s: got %s; allowed: %s, since the array is cut over %s", field, got, allowed, devices));
+  };
+  if (spec_.engine == EngineKind::kCpu) return refused("engine", "cpu", "cuda");
+  if (!spec_.pipeline.empty() && FindPipeline(spec_.pipeline)->engine == EngineKind::kCpu) {
+    return refused("pipeline", spec_.pipeline, "a pipeline of engine cuda");
+  }
+  if (!spec_.device.empty() && spec_.device != kAllGpus) {
+    return refused("device", Quoted(spec_.device), "none, or cuda:*");
+  }
+  for (const ArrayShard& shard : operand_.sharded->shards()) {
+    ReduceSpec part = spec_;
+    part.count = shard.count;
+    const double us = ExpectedUs(shard.engine->calibration(), part, shard.memory->array());
+    if (engine_ != nullptr && us <= expected_us_) continue;
+    engine_ = shard.engine;
+    expected_us_ = us;
+  }
+  response_->mutable_execution()->set_reason(absl::StrCat("the array is cut over ", devices));
+  return CheckRunTime();
+}
+
+absl::Status ArrayReduction::CheckRunTime() const {
+  const absl::Duration predicted = absl::Microseconds(expected_us_);
+  if (predicted <= call_.backend.limits.max_run_time) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrFormat("array: got %d elements, which take %s about %s; allowed: %s (--max_run_time)", spec_.count,
+                      engine_->info().name, absl::FormatDuration(absl::Trunc(predicted, absl::Milliseconds(1))),
+                      absl::FormatDuration(call_.backend.limits.max_run_time)));
 }
 
 absl::Status ArrayReduction::FillArrays(const reduced::Answer& answer, std::optional<double> receive_us) {

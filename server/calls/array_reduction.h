@@ -19,6 +19,7 @@
 #include "server/calls/array_results.h"
 #include "server/calls/backend.h"
 #include "server/calls/operand.h"
+#include "server/calls/shard_jobs.h"
 
 namespace reduced::server {
 
@@ -70,8 +71,13 @@ class ArrayReduction {
   CallPayers payers() const { return call_.admission.payers(); }
   // Of the arrays beside the one that is reduced.
   absl::StatusOr<FoundSide> FindSide(const char* field, const v1::SideArray& side);
-  // Chooses the engine.
+  // Chooses the engine, or takes those of the shards.
   absl::Status Place(const std::optional<Partition>& partition);
+  absl::Status PlaceShards();
+  // INVALID_ARGUMENT: the engine, or any of those, is predicted to take longer than a request may.
+  absl::Status CheckRunTime() const;
+  // What can't be answered because the array, or one beside it, is sharded.
+  absl::Status CheckSharded() const;
   // Checks the results of a partition, and has the job answer it.
   absl::Status SetPartition(const v1::ReduceRequest& request, Question question);
   // Sets memory aside for the results, and for the states if they are wanted.
@@ -84,14 +90,16 @@ class ArrayReduction {
   ReduceSpec spec_;
   Wanted wanted_;
   Operand operand_;
-  Job job_;                              // moved from by Reduce
-  std::vector<HeldArray> sides_;         // bounds, keys and masks
-  std::optional<ArrayResults> results_;  // of a partition
-  std::vector<State> states_;            // of its outputs, if they are wanted
-  std::vector<absl::Status> op_errors_;  // likewise
-  std::int64_t positions_ = 0;           // of each output: ArraysState.positions
-  Engine* engine_ = nullptr;             // null until it is chosen
-  double expected_us_ = 0;               // that it takes
+  Job job_;                                 // moved from by Reduce
+  std::vector<HeldArray> sides_;            // bounds, keys, masks and the other operands
+  std::vector<ShardedSide> sharded_sides_;  // those of them that are sharded
+  std::optional<ArrayResults> results_;     // of a partition
+  std::vector<State> states_;               // of its outputs, if they are wanted
+  std::vector<absl::Status> op_errors_;     // likewise
+  std::int64_t positions_ = 0;              // of each output: ArraysState.positions
+  // Null until it is chosen; of a sharded array one of those that reduce it.
+  Engine* engine_ = nullptr;
+  double expected_us_ = 0;  // that it takes
   Execution ran_;
   Timing timing_;
 };

@@ -1,10 +1,12 @@
 #include "server/calls/operand.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -37,6 +39,15 @@ absl::StatusOr<Operand> Resident(const Message& message, Backend& backend, absl:
   if (!array.ok()) return array.status();
   Operand operand{
       {(*array)->dtype, (*array)->count, (*array)->bytes}, (*array)->shape, {.array = (*array)->memory->array()}};
+  if (const ShardedArray* const sharded = (*array)->sharded) {
+    const std::vector<ArrayShard>& shards = sharded->shards();
+    const auto has_elements = [](const ArrayShard& shard) { return shard.count > 0; };
+    if (std::count_if(shards.begin(), shards.end(), has_elements) > 1) {
+      operand.sharded = sharded;
+    } else {  // an array of one device, whichever
+      operand.elements.array = shards.front().memory->array();
+    }
+  }
   operand.elements.held = *std::move(array);
   return operand;
 }

@@ -11,6 +11,7 @@
 #include "reduced/v1/reduced.pb.h"
 #include "server/calls/backend.h"
 #include "server/observe/call_record.h"
+#include "server/sources/sharded_array.h"
 #include "server/wire/request.h"
 
 namespace reduced::server {
@@ -21,6 +22,8 @@ struct Operand {
   absl::Span<const std::int64_t> dimensions;
   // Inline elements are the request's own memory: valid as long as the request is.
   HeldArray elements;
+  // Set, if more than one device has elements; then `elements` only keeps them.
+  const ShardedArray* sharded = nullptr;
 };
 
 // Elements that came beside their request, in the arena of a ring.

@@ -114,10 +114,12 @@ class PutCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     if (!array.ok()) return array.status();
     array_ = *std::move(array);
     feeder_.Declare(array_.bytes);
-    const absl::StatusOr<Engine*> engine = backend_.engines.OnDevice(array_.device);
-    if (!engine.ok()) return engine.status();
-    engine_ = *engine;
-    array_.device = engine_->info().name;
+    if (array_.device != kAllGpus) {
+      const absl::StatusOr<Engine*> engine = backend_.engines.OnDevice(array_.device);
+      if (!engine.ok()) return engine.status();
+      engine_ = *engine;
+      array_.device = engine_->info().name;
+    }
 
     status = backend_.arrays.CheckRoom();
     if (!status.ok()) return status;
@@ -126,8 +128,21 @@ class PutCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
       if (!quota.ok()) return quota.status();
       array_.quota = *std::move(quota);
     }
+    return array_.device == kAllGpus ? AllocateShards() : Allocate();
+  }
+
+  absl::Status Allocate() {
     absl::StatusOr<std::unique_ptr<ArrayMemory>> memory = engine_->Allocate(array_.bytes, admission_.key());
     if (!memory.ok()) return memory.status();
+    array_.memory = *std::move(memory);
+    return absl::OkStatus();
+  }
+  absl::Status AllocateShards() {
+    absl::StatusOr<std::unique_ptr<ShardedArray>> memory = ShardedArray::Allocate(
+        backend_.engines, array_.shape, array_.count, RowOf(array_.dtype).bytes, admission_.key());
+    if (!memory.ok()) return memory.status();
+    engine_ = (*memory)->shards().front().engine;
+    array_.sharded = memory->get();
     array_.memory = *std::move(memory);
     return absl::OkStatus();
   }
@@ -175,6 +190,7 @@ class PutCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   }
 
   void End(const absl::Status& status) {
+    array_.sharded = nullptr;
     array_.memory.reset();
     array_.quota.Return();
     staging_ = ChunkBuffer();
@@ -204,7 +220,7 @@ class PutCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   grpc::ByteBuffer message_;
   ChunkFeeder<v1::PutArrayRequest> feeder_;
   ResidentArray array_;
-  Engine* engine_ = nullptr;  // null until it is chosen
+  Engine* engine_ = nullptr;  // null until it is chosen; of a sharded array that of the first shard
   ChunkBuffer staging_;       // of a GPU's array
   std::int64_t written_ = 0;  // bytes in the array's memory
   std::string owner_;

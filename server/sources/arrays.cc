@@ -30,16 +30,22 @@ struct ResidentArrays::Entry {
 
   ArrayDescription Describe(absl::Time now) const {
     const absl::Duration left = users > 0 ? array.ttl : last_used + array.ttl - now;
-    return {.id = id,
-            .dtype = array.dtype,
-            .shape = array.shape,
-            .bytes = array.bytes,
-            .device = array.device,
-            .owner = array.owner,
-            .age = now - added,
-            .expires_in = std::max(left, absl::ZeroDuration()),
-            .users = users,
-            .serial = serial};
+    ArrayDescription description{.id = id,
+                                 .dtype = array.dtype,
+                                 .shape = array.shape,
+                                 .bytes = array.bytes,
+                                 .device = array.device,
+                                 .owner = array.owner,
+                                 .age = now - added,
+                                 .expires_in = std::max(left, absl::ZeroDuration()),
+                                 .users = users,
+                                 .serial = serial,
+                                 .shards = {}};
+    if (array.sharded == nullptr) return description;
+    for (const ArrayShard& shard : array.sharded->shards()) {
+      description.shards.push_back({shard.device, shard.first_row, shard.rows, shard.count});
+    }
+    return description;
   }
 
   // Called once the array has no users and no id.

@@ -23,6 +23,7 @@
 #include "absl/time/time.h"
 #include "kernels/engine/engine.h"
 #include "server/security/quotas.h"
+#include "server/sources/sharded_array.h"
 
 namespace reduced::server {
 
@@ -31,12 +32,21 @@ struct ResidentArray {
   std::vector<std::int64_t> shape;
   std::int64_t count = 0;  // elements
   std::int64_t bytes = 0;
-  std::string device;
+  std::string device;    // kAllGpus, if the array is sharded
   std::string identity;  // of the caller that stored it; empty: anonymous
   std::string owner;     // the identity, or what an anonymous caller named
   absl::Duration ttl;
   std::unique_ptr<ArrayMemory> memory;
-  Quotas::Lease quota;  // of the array and its bytes; returned with the memory
+  const ShardedArray* sharded = nullptr;  // `memory`, if it is one
+  Quotas::Lease quota;                    // of the array and its bytes; returned with the memory
+};
+
+// What its owner sees of a shard: see ArrayShard.
+struct ShardDescription {
+  std::string device;
+  std::int64_t first_row = 0;
+  std::int64_t rows = 0;
+  std::int64_t count = 0;
 };
 
 // A resident array as its owner sees it.
@@ -48,9 +58,10 @@ struct ArrayDescription {
   std::string device;
   std::string owner;
   absl::Duration age;
-  absl::Duration expires_in;  // its time to live while it is in use
-  int users = 0;              // reductions that read it now
-  std::uint64_t serial = 0;   // ascending in the order in which arrays were stored
+  absl::Duration expires_in;             // its time to live while it is in use
+  int users = 0;                         // reductions that read it now
+  std::uint64_t serial = 0;              // ascending in the order in which arrays were stored
+  std::vector<ShardDescription> shards;  // none: the array is not sharded
 };
 
 // An array belongs to the identity that stored it, and no other caller can list, use or delete it. All anonymous

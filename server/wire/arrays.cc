@@ -77,6 +77,13 @@ void ToProto(const ArrayDescription& array, v1::ArrayInfo* info) {
   info->set_age_ms(absl::ToInt64Milliseconds(array.age));
   info->set_expires_in_ms(absl::ToInt64Milliseconds(array.expires_in));
   info->set_users(array.users);
+  for (const ShardDescription& shard : array.shards) {
+    v1::ArrayShard* const to = info->add_shards();
+    to->set_device(shard.device);
+    to->set_first_index(shard.first_row);
+    to->set_indexes(shard.rows);
+    to->set_count(shard.count);
+  }
 }
 
 }  // namespace reduced::server

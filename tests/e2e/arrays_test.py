@@ -107,6 +107,7 @@ class ArraysTest(harness.ServedTest):
             ((npy, "--ttl", "3h"), ["ttl_ms: got 10800000", "to 7200000", "INVALID_ARGUMENT"]),
             ((npy, "--owner", "x" * 65), ["owner: got 65 bytes", "INVALID_ARGUMENT"]),
             ((npy, "--device", "tpu:0"), ["'tpu:0'", "allowed: cpu", "FAILED_PRECONDITION"]),
+            ((npy, "--device", "cuda:*"), ["device: got 'cuda:*'", "allowed: cpu", "FAILED_PRECONDITION"]),
         ):
             with self.subTest(arguments=arguments):
                 self.check_failure(SERVER, messages, "arrays", "put", *arguments)

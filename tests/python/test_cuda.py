@@ -101,6 +101,11 @@ def test_arrays_beside(gpu, kind):
     with gpu.put(x, device="cuda:0") as resident:
         assert np.array_equal(resident.get(), x)
         assert gpu.reduce(resident, "sum", keys=there(keys)).sum.tolist() == expected
+        assert resident.shards == ()
+    with gpu.put(x, device="cuda:*") as resident:
+        assert resident.device == "cuda:*" and sum(count for _, _, _, count in resident.shards) == x.size
+        assert resident.shards[0][:2] == ("cuda:0", 0) and np.array_equal(resident.get(), x)
+        assert gpu.reduce(resident, "sum", keys=keys).sum.tolist() == expected
     assert gpu.reduce(x, "sum", keys=there(keys), engine="cuda").sum.tolist() == expected
     with pytest.raises(reduced.FailedPreconditionError, match="^keys: got an array in the memory of cuda:0 for the engine of cpu"):
         gpu.sum(x, keys=there(keys))

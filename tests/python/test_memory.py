@@ -144,6 +144,8 @@ def test_resident_arrays(remote, local):
     await_usage(remote, arrays=0)
     with pytest.raises(reduced.FailedPreconditionError, match="device"):
         remote.put(array, device="cuda:9")
+    with pytest.raises(reduced.FailedPreconditionError, match=r"device: got 'cuda:\*'; allowed: cpu"):
+        remote.put(array, device="cuda:*")
     with pytest.raises(reduced.InvalidArgumentError, match="ttl"):
         remote.put(array, ttl=-1)
     for client in (remote, local):

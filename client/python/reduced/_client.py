@@ -414,7 +414,8 @@ class Client(_Reducer):
             timeout: float | None = None) -> ResidentArray:
         """Stores a copy of an array on the server, to be reduced any number of times.
 
-        `device`: where, by default on the first GPU or, without one, in the server's memory. `owner`: a name that whoever deletes
+        `device`: where, by default on the first GPU or, without one, in the server's memory; "cuda:*": cut along the first dimension
+        over all GPUs, which reduce it at the same time (`shards` says where what is). `owner`: a name that whoever deletes
         the array gives, by default user@host, as reducectl's, and none if the client has a token or a certificate, to whose identity it
         belongs; "": none. `ttl`: the seconds after which it expires if it is idle; 0: the server's default.
 

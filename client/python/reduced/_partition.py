@@ -41,6 +41,9 @@ class ResidentArray:
         self._here: Elements | None = held if isinstance(held, Elements) else None
         self.id = self._on_server.id if self._on_server is not None else ""
         self.device = self._on_server.device if self._on_server is not None else "cpu"
+        # Of each GPU that the array is cut over: its name, the first index of the first dimension that it has, how many of these, and how
+        # many elements; empty: the array is not cut.
+        self.shards: tuple[tuple[str, int, int, int], ...] = self._on_server.shards if self._on_server is not None else ()
 
     def get(self, *, timeout: float | None = None) -> npt.NDArray[Any]:
         """A copy of its elements, also of an array in the memory of a GPU.

@@ -566,6 +566,14 @@ NB_MODULE(_core, module) {
   nb::class_<Resident>(module, "Resident")
       .def_prop_ro("id", [](const Resident& self) { return self.info().id; })
       .def_prop_ro("device", [](const Resident& self) { return self.info().device; })
+      .def_prop_ro("shards",
+                   [](const Resident& self) {
+                     nb::list shards;
+                     for (const client::ArrayShard& shard : self.info().shards) {
+                       shards.append(nb::make_tuple(shard.device, shard.first_index, shard.indexes, shard.count));
+                     }
+                     return nb::tuple(shards);
+                   })
       .def("close", &Resident::Close);
 
   nb::class_<HeldPartition>(module, "Partition")

@@ -34,15 +34,22 @@ struct PutArguments {
 };
 
 Json ToJson(const ArrayInfo& array) {
-  return {{"id", array.id},
-          {"dtype", array.dtype},
-          {"shape", array.shape},
-          {"bytes", array.bytes},
-          {"device", array.device},
-          {"owner", array.owner},
-          {"age_s", absl::ToDoubleSeconds(array.age)},
-          {"expires_in_s", absl::ToDoubleSeconds(array.expires_in)},
-          {"users", array.users}};
+  Json json = {{"id", array.id},
+               {"dtype", array.dtype},
+               {"shape", array.shape},
+               {"bytes", array.bytes},
+               {"device", array.device},
+               {"owner", array.owner},
+               {"age_s", absl::ToDoubleSeconds(array.age)},
+               {"expires_in_s", absl::ToDoubleSeconds(array.expires_in)},
+               {"users", array.users}};
+  for (const ArrayShard& shard : array.shards) {
+    json["shards"].push_back({{"device", shard.device},
+                              {"first_index", shard.first_index},
+                              {"indexes", shard.indexes},
+                              {"count", shard.count}});
+  }
+  return json;
 }
 
 absl::StatusOr<ResidentArray> Upload(Client& client, const Input& input, bool json, PutOptions options) {
@@ -157,8 +164,10 @@ void AddPut(CommandLine& line, CLI::App* arrays) {
   AddInput(line, put, &arguments->sources, &arguments->input).front()->required();
   AddArrayNames(put, &arguments->input.arrays);
   put->final_callback([arguments] { CheckInput(arguments->input); });
-  put->add_option("--device", arguments->options.device,
-                  "the device, like cpu or cuda:0: see `reducectl info`; default: the first GPU, if there is one")
+  put->add_option(
+         "--device", arguments->options.device,
+         "the device, like cpu or cuda:0: see `reducectl info`; 'cuda:*' cuts the array along its first dimension "
+         "over all GPUs; default: the first GPU, if there is one")
       ->type_name("NAME");
   put->add_option("--owner", arguments->options.owner, "the owner; default: user@host")->type_name("NAME");
   AddTtl(put, &arguments->options.ttl, "the arrays expire");

@@ -1,0 +1,135 @@
+#include "server/calls/shard_jobs.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
+
+namespace reduced::server {
+namespace {
+
+absl::Status Unimplemented(const ShardedArray& array, absl::string_view field, absl::string_view got,
+                           absl::string_view allowed) {
+  return absl::UnimplementedError(
+      absl::StrFormat("%s: got %s with an array that is cut over %s; allowed: %s, or a copy "
+                      "of the array on one device",
+                      field, got, array.DeviceNames(), allowed));
+}
+
+// Whether dimension 0, of at least 2, is the outermost of these, which have it and what was joined with it.
+bool HasRows(const std::vector<Dimension>& dimensions, std::int64_t count) {
+  return !dimensions.empty() && dimensions.front().size * dimensions.front().stride == count;
+}
+
+// Makes dimension 0, the outermost of these, one of `part` of its `rows`.
+void CutDimension(std::int64_t rows, std::int64_t part, std::vector<Dimension>* dimensions) {
+  std::int64_t& size = dimensions->front().size;
+  size = size / rows * part;
+  if (size == 1) dimensions->erase(dimensions->begin());
+}
+
+Layout CutLayout(Layout layout, std::int64_t count, std::int64_t rows, std::int64_t part) {
+  if (HasRows(layout.kept, count)) {
+    CutDimension(rows, part, &layout.kept);
+    layout.outputs = layout.outputs / rows * part;
+    layout.shape.front() = part;
+  } else {
+    CutDimension(rows, part, &layout.reduced);
+    layout.elements = layout.elements / rows * part;
+  }
+  return layout;
+}
+
+// Makes `side` what of it goes with the shard: `count` elements from `first` on.
+absl::Status CutSide(const char* field, std::int64_t first, std::int64_t count, const ArrayShard& shard,
+                     const std::vector<ShardedSide>& sharded, SideArray* side) {
+  const auto other =
+      std::find_if(sharded.begin(), sharded.end(), [field](const ShardedSide& each) { return each.field == field; });
+  side->count = count;
+  if (other == sharded.end()) {
+    side->array = From(side->array, first * RowOf(side->dtype).bytes);
+    return absl::OkStatus();
+  }
+  for (const ArrayShard& each : other->array->shards()) {
+    if (each.engine != shard.engine || each.first != first || each.count != count) continue;
+    side->array = each.memory->array();
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(
+      absl::StrFormat("%s: got an array that is cut otherwise than the one that is reduced; allowed: one that is cut "
+                      "at the same elements, or in host memory",
+                      field));
+}
+
+// The bits of a mask that go with the shard, from the first byte that has any.
+absl::Status CutBits(const ArrayShard& shard, const std::vector<ShardedSide>& sharded, Mask* mask) {
+  const std::int64_t first = mask->first_bit + shard.first;
+  mask->first_bit = first % 8;
+  return CutSide("where.bits", first / 8, (mask->first_bit + shard.count + 7) / 8, shard, sharded, &mask->array);
+}
+
+absl::Status CutOther(const char* field, std::int64_t rows, const ArrayShard& shard,
+                      const std::vector<ShardedSide>& sharded, OtherArray* other) {
+  std::vector<Dimension>& broadcast = other->broadcast;
+  std::int64_t row = 0;  // elements of the other array for an index of dimension 0: none, if it has one for all
+  if (broadcast.empty() || broadcast.front().stride != 0) row = other->array.count / rows;
+  if (!broadcast.empty()) {
+    CutDimension(rows, shard.rows, &broadcast);
+    if (broadcast.size() == 1 && broadcast.front().stride == 1) broadcast.clear();
+  }
+  return row == 0 ? CutSide(field, 0, other->array.count, shard, sharded, &other->array)
+                  : CutSide(field, shard.first_row * row, shard.rows * row, shard, sharded, &other->array);
+}
+
+}  // namespace
+
+bool MergesOutputs(const Job& job) {
+  return !job.partition.has_value() || job.partition->grouped() || !HasRows(job.partition->layout.kept, job.spec.count);
+}
+
+absl::Status CheckShardable(const Job& job, const ShardedArray& array) {
+  if (!job.partition.has_value()) return absl::OkStatus();
+  if (job.partition->segments.has_value()) return Unimplemented(array, "segments", "them", "axes, keys, where");
+  if (!MergesOutputs(job)) return absl::OkStatus();
+  for (const OpCall& call : job.spec.ops) {
+    const std::string op = absl::StrFormat("op %s", RowOf(call.op).name);
+    if (IsWeightedQuantile(call.op)) {
+      return Unimplemented(array, op, "outputs that several of the devices have parts of", "axes without dimension 0");
+    }
+    for (const ArrayShard& shard : array.shards()) {
+      if (IsMatrix(call.op) && shard.first % call.given().columns != 0) {
+        return Unimplemented(array, op, "rows that the cut divides",
+                             "an array of two dimensions, a row for each index");
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Job> CutJob(const Job& whole, const ShardedArray& array, const ArrayShard& shard,
+                           const std::vector<ShardedSide>& sides) {
+  Job job = whole;
+  job.array = shard.memory->array();
+  job.spec.count = shard.count;
+  for (OpCall& call : job.spec.ops) call = StartingAt(shard.first, call);
+  if (!job.partition.has_value()) return job;
+  Partition& partition = *job.partition;
+  partition.layout = CutLayout(partition.layout, whole.spec.count, array.rows(), shard.rows);
+  partition.rows = shard.rows;
+  absl::Status status;
+  if (std::optional<Keys>& keys = partition.keys) {
+    status = CutSide("keys.keys", shard.first_row, shard.rows, shard, sides, &keys->keys);
+  }
+  if (std::optional<Mask>& mask = partition.mask; mask.has_value() && status.ok()) {
+    status = mask->bits ? CutBits(shard, sides, &*mask)
+                        : CutSide("where.elements", shard.first, shard.count, shard, sides, &mask->array);
+  }
+  if (job.y.has_value() && status.ok()) status = CutOther("y", array.rows(), shard, sides, &*job.y);
+  if (job.weights.has_value() && status.ok()) status = CutOther("weights", array.rows(), shard, sides, &*job.weights);
+  if (!status.ok()) return status;
+  return job;
+}
+
+}  // namespace reduced::server
