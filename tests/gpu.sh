@@ -147,7 +147,6 @@ ladders() {
   return "$status"
 }
 
-# The Python package with arrays of this GPU: of PyTorch, and of CuPy, JAX and Numba where they are installed.
 # Arrays over all GPUs, where there are several.
 shards() {
   local gpus
@@ -159,6 +158,7 @@ shards() {
   fi
 }
 
+# The Python package with arrays of this GPU: of PyTorch, and of CuPy, JAX and Numba where they are installed.
 python_arrays() {
   if [ -z "${REDUCED_WHEEL:-}" ]; then
     echo "left out: REDUCED_WHEEL names no wheel of the package"
