@@ -28,7 +28,8 @@ struct ShardedJob {
 };
 
 // As Engine::Reduce of one engine that has the whole array; answers have the same bits, except sums of floats in
-// Precision::kF64 and products of floats, which are rounded in another order. Sets the job's flag of cancellation if a
+// Precision::kF64 and products of floats, which are rounded in another order, and payloads of NaNs that compare answers
+// with, which states lack. Sets the job's flag of cancellation if a
 // shard fails. `done` runs on a lane of any of the engines, or before this returns. Errors of a device name it.
 // ABORTED: the keys changed meanwhile. The answer's timing is that of the slowest shard, and its kernel_us includes
 // what joining took.

@@ -299,6 +299,9 @@ class ShardedOps : public ::testing::TestWithParam<DType> {
         }
         // Rounded in another order, unless no rounding takes place.
         if (row.op == Op::kProd && RowOf(dtype).is_float && kind.kind != test::DataKind::kFactors) continue;
+        // States have no payloads of the NaNs that do not match.
+        const bool nans = kind.kind == test::DataKind::kSomeNan || kind.kind == test::DataKind::kAllNan;
+        if (row.op == Op::kCompare && nans) continue;
         v1::ReduceRequest request = FromText(absl::StrCat(CallOf(row), " op_errors: true ", partition));
         const OtherOperand other = OtherOf(row.op);
         if (other != OtherOperand::kNone) {
