@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -38,8 +39,7 @@ struct Part {
   const ArrayShard* shard = nullptr;
   Answer answer{};
   std::vector<State> states{};         // with a partition, of its outputs
-  std::int64_t groups = 1;             // of these
-  std::vector<std::byte> keys{};       // of the groups, if they were found
+  std::vector<std::byte> keys{};       // of its groups, if they were found
   std::vector<absl::Status> errors{};  // as Job::errors
   absl::Status status{};               // an error about the elements
 };
@@ -122,15 +122,17 @@ class ShardReduction : public std::enable_shared_from_this<ShardReduction> {
     if (job_.states == nullptr) job->spec.precision = Precision::kExact;  // sums as exact as those of one device
     job->states = &part.states;
     job->errors = nullptr;
-    job->place = [this, &part,
-                  width = job->partition->keys.has_value() ? RowOf(job->partition->keys->keys.dtype).bytes : 0,
-                  state_bytes = sizeof(State) + (ExactAccumulatorsFor(job->spec) == 0 ? 0 : sizeof(ExactSums))](
+    job->place = [this, &part, exact = ExactAccumulatorsFor(job->spec) != 0](
                      std::int64_t outputs, std::int64_t groups,
                      const std::byte* keys) -> absl::StatusOr<std::vector<std::byte*>> {
-      const std::int64_t key_bytes = keys == nullptr ? 0 : groups * width;
-      const absl::Status memory = Hold(outputs * static_cast<std::int64_t>(state_bytes) + key_bytes);
+      const auto each = static_cast<std::int64_t>(sizeof(State) + (exact ? sizeof(ExactSums) : 0));
+      const std::int64_t key_bytes = keys == nullptr ? 0 : groups * RowOf(job_.partition->keys->keys.dtype).bytes;
+      std::int64_t bytes = 0;
+      if (__builtin_mul_overflow(outputs, each, &bytes) || __builtin_add_overflow(bytes, key_bytes, &bytes)) {
+        bytes = std::numeric_limits<std::int64_t>::max();
+      }
+      const absl::Status memory = Hold(bytes);
       if (!memory.ok()) return memory;
-      part.groups = groups;
       part.keys.assign(keys, keys + key_bytes);
       return std::vector<std::byte*>();
     };
