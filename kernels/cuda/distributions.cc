@@ -92,17 +92,22 @@ class SharedPlaces {
 
 }  // namespace
 
+bool CudaLane::HasLongOutputs(const Job& job) {
+  const Layout& layout = job.partition->layout;
+  const bool neighbours = job.partition->uniform() && layout.run() >= layout.elements && layout.outputs > 0;
+  return neighbours && layout.elements * RowOf(job.spec.dtype).bytes >= kLongOutputBytes;
+}
+
 absl::Status CudaLane::ReduceDistributions(const Job& job, CudaArrays& arrays, ArrayBudget& scratch, Timing* timing) {
   const StageRange range("reduce distributions");
   const Layout& layout = job.partition->layout;
-  const bool neighbours = job.partition->uniform() && layout.run() >= layout.elements && layout.outputs > 0;
-  const bool whole = neighbours && layout.elements * RowOf(job.spec.dtype).bytes >= kLongOutputBytes;
+  const bool whole = HasLongOutputs(job);
   const bool one_by_one = whole && layout.elements > LongestOfMany(job.spec.count, multiprocessors_);
   // Quantiles, if they are answered for many outputs at once, and all other ops.
   std::vector<std::size_t> quantiles, others(job.spec.ops.size());
   std::iota(others.begin(), others.end(), std::size_t{0});
   const bool short_array = job.spec.count * RowOf(job.spec.dtype).bytes < kLongOutputBytes;
-  if (job.states == nullptr && !one_by_one && !short_array) {
+  if (job.states == nullptr && !one_by_one && !short_array && HasKernels(job.spec.dtype)) {
     const auto is_other = [&](std::size_t op) { return !IsQuantile(job.spec.ops[op]); };
     const auto end = std::stable_partition(others.begin(), others.end(), is_other);
     quantiles.assign(end, others.end());
@@ -150,8 +155,8 @@ absl::Status CudaLane::ReduceWholeArrays(const Job& job, CudaArrays& arrays, Arr
   std::vector<std::size_t> left;  // of all ops, those of `rest`
   std::vector<absl::Status> errors;
   OutputErrors op_errors(job.spec.ops.size(), job.errors == nullptr ? nullptr : &errors);
+  WholeArray array(*this, job, arrays, timing);
   for (std::size_t i = 0; i < job.spec.ops.size(); ++i) {
-    WholeArray array(*this, job, arrays, timing);
     const OpCall& call = job.spec.ops[i];
     bool answered = WholeArray::Answers(job, call);
     const std::byte*& other = held[OtherOf(call.op)];

@@ -198,7 +198,7 @@ class CudaEngine : public Engine {
     }
     if (!HasKernels(job.spec.dtype)) {
       return std::move(done)(absl::UnimplementedError(
-          absl::StrFormat("dtype: got %s, which has no kernels; allowed: the other dtypes, or the engine cpu",
+          absl::StrFormat("dtype: got %s, which no pipeline has; allowed: the other dtypes, or the engine cpu",
                           RowOf(job.spec.dtype).name)));
     }
     Lanes::Ticket ticket = TicketOf(job, calibration_, repeats + 1);
@@ -324,7 +324,7 @@ class CudaEngine : public Engine {
     constexpr std::int64_t kSmallDeviceBytes = std::int64_t{16} << 20;
     const std::int64_t limit = job.array.space == MemorySpace::kDevice ? kSmallDeviceBytes : kSmallHostBytes;
     return !job.partition.has_value() && job.spec.count <= limit / RowOf(job.spec.dtype).bytes &&
-           AnsweredByAccumulators(job.spec) && HasKernels(job.spec.dtype) && !PipelineOf(job.spec).rung &&
+           AnsweredByAccumulators(job.spec) && !PipelineOf(job.spec).rung &&
            !MayBlock(job.array) && IsReady(job.array);
   }
   // Whether the event that the array comes with is over, by now. An error is left to the lane.
@@ -334,8 +334,7 @@ class CudaEngine : public Engine {
 
   // On the calling thread, which has the lane. Its queue_us is not set.
   absl::StatusOr<Answer> ReduceOn(int lane, Job& job) {
-    const bool by_kernels = AnsweredByAccumulators(job.spec) && HasKernels(job.spec.dtype);
-    if (!job.partition.has_value() && !by_kernels) {
+    if (!job.partition.has_value() && !AnsweredByAccumulators(job.spec)) {
       return ReduceAsOneOutput(job, [&](Job& one) { return ReduceOn(lane, one); });
     }
     const PipelineRow& pipeline = PipelineOf(job.spec);

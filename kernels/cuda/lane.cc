@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "kernels/cuda/count_bytes.h"
 #include "kernels/cuda/stage_range.h"
 #include "kernels/cuda/status.h"
 #include "kernels/engine/stopwatch.h"
@@ -82,12 +83,14 @@ CudaLane::~CudaLane() {
     cudaFreeHost(slot.partial);
     cudaFreeHost(slot.exact);
     cudaFreeHost(slot.times);
+    cudaFreeHost(slot.bytes);
     for (cudaEvent_t event : {slot.copy_begin, slot.copy_end, slot.prepare_begin, slot.kernel_begin, slot.kernel_end}) {
       if (event != nullptr) cudaEventDestroy(event);
     }
   }
   cudaFree(scratch_);
   cudaFree(exact_scratch_);
+  cudaFree(byte_counts_);
   if (copy_stream_ != nullptr) cudaStreamDestroy(copy_stream_);
   if (kernel_stream_ != nullptr) cudaStreamDestroy(kernel_stream_);
 }
@@ -100,6 +103,7 @@ absl::Status CudaLane::Allocate() {
   REDUCED_RETURN_IF_CUDA_ERROR(cudaMemsetAsync(scratch_, 0, kScratchBytes, kernel_stream_));
   REDUCED_RETURN_IF_CUDA_ERROR(cudaMalloc(&exact_scratch_, kExactScratchBytes));
   REDUCED_RETURN_IF_CUDA_ERROR(cudaMemsetAsync(exact_scratch_, 0, kExactScratchBytes, kernel_stream_));
+  REDUCED_RETURN_IF_CUDA_ERROR(cudaMalloc(reinterpret_cast<void**>(&byte_counts_), sizeof(ByteCounts)));
   {
     const DeviceWaits::Wait wait(waits_);
     REDUCED_RETURN_IF_CUDA_ERROR(cudaStreamSynchronize(kernel_stream_));
@@ -114,6 +118,8 @@ absl::Status CudaLane::Allocate() {
         cudaHostAlloc(reinterpret_cast<void**>(&slot.exact), sizeof(ExactDigits), cudaHostAllocMapped));
     REDUCED_RETURN_IF_CUDA_ERROR(
         cudaHostAlloc(reinterpret_cast<void**>(&slot.times), kTimedKernels * sizeof(KernelTimes), cudaHostAllocMapped));
+    REDUCED_RETURN_IF_CUDA_ERROR(
+        cudaHostAlloc(reinterpret_cast<void**>(&slot.bytes), sizeof(ByteCounts), cudaHostAllocDefault));
     for (cudaEvent_t* event :
          {&slot.copy_begin, &slot.copy_end, &slot.prepare_begin, &slot.kernel_begin, &slot.kernel_end}) {
       REDUCED_RETURN_IF_CUDA_ERROR(cudaEventCreate(event));
@@ -170,10 +176,10 @@ absl::Status CudaLane::FoldChunks(const Job& job, const CudaPipeline& pipeline, 
       if (!status.ok()) return status;
     }
     const Launch launch = LaunchOf(job.spec, data, slot.count, first, slot);
-    if (const absl::Status status = StartKernel(pipeline, launch, exact_accumulators, count <= chunk, slot);
-        !status.ok()) {
-      return status;
-    }
+    const absl::Status status = HasKernels(job.spec.dtype)
+                                    ? StartKernel(pipeline, launch, exact_accumulators, count <= chunk, slot)
+                                    : StartCounting(job.spec, launch, slot);
+    if (!status.ok()) return status;
   }
   for (int i = 0; i < kSlots; ++i) {
     Slot& oldest = slots_[(filled / chunk + i) % kSlots];
@@ -348,6 +354,31 @@ absl::Status CudaLane::StartKernel(const CudaPipeline& pipeline, Launch launch, 
   return absl::OkStatus();
 }
 
+absl::Status CudaLane::StartCounting(const ReduceSpec& spec, const Launch& launch, Slot& slot) {
+  const StageRange range("launch");
+  CountBytesLaunch counting{.data = launch.data,
+                            .count = launch.count,
+                            .out = byte_counts_,
+                            .finds_places = (launch.accumulators & SetOf(Accumulator::kExtrema)) != 0,
+                            .base_index = launch.base_index,
+                            .multiprocessors = multiprocessors_,
+                            .stream = kernel_stream_};
+  counting.format = VisitDType(spec.dtype, []<class T>(std::type_identity<T>) { return KeyFormatOf<T>(); });
+  counting.format.omit_nan = launch.omit_nan;
+  cudaGetLastError();  // as in StartKernel
+  REDUCED_RETURN_IF_CUDA_ERROR(cudaEventRecord(slot.kernel_begin, kernel_stream_));
+  cudaError_t first = FAILPOINT("cuda/launch") ? cudaErrorLaunchOutOfResources
+                                               : cudaMemsetAsync(byte_counts_, 0, sizeof(ByteCounts), kernel_stream_);
+  if (first == cudaSuccess) first = LaunchCountBytes(counting);
+  if (first != cudaSuccess) return DeviceError(first, "launching a count of bytes");
+  REDUCED_RETURN_IF_CUDA_ERROR(
+      cudaMemcpyAsync(slot.bytes, byte_counts_, sizeof(ByteCounts), cudaMemcpyDeviceToHost, kernel_stream_));
+  REDUCED_RETURN_IF_CUDA_ERROR(cudaEventRecord(slot.kernel_end, kernel_stream_));
+  slot.recorded = true;
+  slot.flight = Flight::kEvents;
+  return absl::OkStatus();
+}
+
 cudaError_t CudaLane::AwaitEvent(cudaEvent_t event) {
   const DeviceWaits::Wait wait(waits_, expected_us_);
   while (FAILPOINT("cuda/hang")) absl::SleepFor(absl::Milliseconds(1));
@@ -378,8 +409,14 @@ absl::Status CudaLane::Collect(const Job& job, const CudaPipeline& pipeline, Slo
   if (slot.flight == Flight::kNone) return absl::OkStatus();
   const StageRange range("wait for the kernel");
   if (const absl::Status status = AwaitKernel(slot); !status.ok()) return status;
-  Combine(*slot.partial, &result->state.partial);
-  if (result->state.exact != nullptr) Merge(*slot.exact, result->state.exact.get());
+  if (HasKernels(job.spec.dtype)) {
+    Combine(*slot.partial, &result->state.partial);
+    if (result->state.exact != nullptr) Merge(*slot.exact, result->state.exact.get());
+  } else {
+    ReduceSpec chunk = job.spec;
+    chunk.count = slot.count;
+    Combine(StateOfCounts(chunk, *slot.bytes), &result->state);
+  }
   Timing& timing = result->timing;
   float millis = 0;
   const Flight flight = std::exchange(slot.flight, Flight::kNone);

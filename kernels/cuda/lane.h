@@ -24,6 +24,7 @@
 #include "kernels/engine/engine.h"
 #include "kernels/engine/pipelines.h"
 #include "kernels/engine/stopwatch.h"
+#include "kernels/folds/byte_counts.h"
 #include "oneapi/tbb/task_arena.h"
 #include "oneapi/tbb/task_group.h"
 
@@ -73,6 +74,7 @@ class CudaLane {
     Partial* partial = nullptr;    // written by the kernel, read by the host
     ExactDigits* exact = nullptr;  // likewise
     KernelTimes* times = nullptr;  // likewise; kTimedKernels of them
+    ByteCounts* bytes = nullptr;   // pinned: of elements without kernels
     cudaEvent_t copy_begin = nullptr, copy_end = nullptr;
     cudaEvent_t prepare_begin = nullptr, kernel_begin = nullptr, kernel_end = nullptr;
     std::int64_t count = 0;  // elements of its chunk
@@ -120,6 +122,8 @@ class CudaLane {
                   const Slot& slot) const;
   absl::Status StartKernel(const CudaPipeline& pipeline, Launch launch, AccumulatorSet exact_accumulators, bool alone,
                            Slot& slot);
+  // Of elements without kernels, which have 8 bits: counts them.
+  absl::Status StartCounting(const ReduceSpec& spec, const Launch& launch, Slot& slot);
   cudaError_t AwaitEvent(cudaEvent_t event);
   absl::Status AwaitKernel(Slot& slot);
   absl::Status Collect(const Job& job, const CudaPipeline& pipeline, Slot& slot, Answer* result);
@@ -129,6 +133,8 @@ class CudaLane {
   // Of a job with ops about distributions. In distributions.cc.
   absl::Status ReduceDistributions(const Job& job, CudaArrays& arrays, ArrayBudget& scratch, Timing* timing);
   class WholeArray;
+  // Whether the elements of each output are neighbours, and so many that launches for each output are worth it.
+  static bool HasLongOutputs(const Job& job);
   // The longest output whose quantiles are answered together with those of others, if all have so many positions.
   static std::int64_t LongestOfMany(std::int64_t positions, int multiprocessors);
   absl::Status ReduceWholeArrays(const Job& job, CudaArrays& arrays, ArrayBudget& scratch, Timing* timing);
@@ -180,6 +186,7 @@ class CudaLane {
   cudaStream_t kernel_stream_ = nullptr;
   void* scratch_ = nullptr;
   void* exact_scratch_ = nullptr;
+  ByteCounts* byte_counts_ = nullptr;  // device memory
   std::array<Slot, kSlots> slots_;  // the chunks of an array take turns
 };
 

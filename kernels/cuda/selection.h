@@ -52,7 +52,7 @@ KeyFormat KeyFormatOf() {
                    .sign = Key::kSign,
                    .greatest = Key::kMost};
   if constexpr (kIsFloat<T>) {
-    format.negative = Key::kMost;
+    if (Key::kSign != 0) format.negative = Key::kMost;
     format.least = Key::Lowest();
     format.greatest = Key::Highest();
   }

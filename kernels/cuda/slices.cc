@@ -296,7 +296,7 @@ absl::Status CudaLane::ReducePartition(Job& job, CudaArrays& arrays, ArrayBudget
                                        Timing* timing) {
   expected_us_ = expected_us;
   REDUCED_RETURN_IF_CUDA_ERROR(cudaSetDevice(device_));
-  if (!HasKernels(job.spec.dtype)) {
+  if (!HasKernels(job.spec.dtype) && !HasLongOutputs(job)) {
     const absl::Status status = ReduceOnHost(job, arrays, scratch, timing);
     if (!status.ok()) Abandon();
     return status;
@@ -320,7 +320,8 @@ absl::Status CudaLane::ReduceSlices(const Job& job, CudaArrays& arrays, ArrayBud
   if (!answers.ok()) return answers.status();
   if (job.states != nullptr) job.states->resize(static_cast<std::size_t>(layout.outputs));
   const std::int64_t long_bytes = job.array.space == MemorySpace::kDevice ? kLongDeviceBytes : kLongHostBytes;
-  if (layout.elements > 0 && layout.run() >= layout.elements && (layout.outputs == 1 || bytes >= long_bytes)) {
+  const bool one_by_one = layout.outputs == 1 || bytes >= long_bytes || !HasKernels(job.spec.dtype);
+  if (layout.elements > 0 && layout.run() >= layout.elements && one_by_one) {
     return AnswerOneByOne(job, *answers, timing);
   }
   std::unique_ptr<ArrayMemory> memory;

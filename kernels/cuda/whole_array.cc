@@ -30,7 +30,8 @@ int CudaLane::WholeArray::DigitFor(int bytes, std::size_t brackets, std::int64_t
 
 bool CudaLane::WholeArray::Answers(const Job& job, const OpCall& call) {
   if (OtherOf(call.op) != OtherOperand::kNone) return AnswersPairs(job, call);
-  if (call.op == Op::kDistinctExact) return RowOf(job.spec.dtype).bytes <= 2;
+  if (IsFromCounts(job, call)) return true;
+  if (call.op == Op::kDistinctExact) return RowOf(job.spec.dtype).bytes == 2;
   return !HasAccumulator(call) && TermsOf(call.op).empty() && call.op != Op::kFingerprint;
 }
 
@@ -39,6 +40,7 @@ absl::Status CudaLane::WholeArray::Answer(const OpCall& call, const std::byte* d
   memory_.clear();
   if (absl::Status why = WhyStop(job_); !why.ok()) return why;
   if (other != nullptr) return Pairs(call, data, other, count, answers);
+  if (IsFromCounts(job_, call)) return FromCounts(call, data, count, answers, op_error);
   switch (call.op) {
     case Op::kHistogram:
       return Histogram(call, data, count, answers);
@@ -51,7 +53,7 @@ absl::Status CudaLane::WholeArray::Answer(const OpCall& call, const std::byte* d
     case Op::kArgBottomK:
       return Top(call, data, count, answers, op_error);
     default:
-      return RowOf(job_.spec.dtype).bytes <= 2 ? CountEachKey(call, data, count, answers, op_error)
+      return RowOf(job_.spec.dtype).bytes == 2 ? CountEachKey(call, data, count, answers, op_error)
                                                : Distinct(data, count, answers);
   }
 }

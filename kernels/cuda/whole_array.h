@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "kernels/cuda/lane.h"
 #include "kernels/cuda/selection.h"
+#include "kernels/folds/byte_counts.h"
 
 namespace reduced {
 
@@ -77,9 +78,18 @@ class CudaLane::WholeArray {
   static bool AnswersPairs(const Job& job, const OpCall& call);
   absl::Status Pairs(const OpCall& call, const std::byte* data, const std::byte* other, std::int64_t count,
                      std::byte* answers);
+  // Of elements of 8 bits: all ops that AnsweredByCounts, but for those of accumulators that have kernels.
+  static bool IsFromCounts(const Job& job, const OpCall& call);
+  absl::Status FromCounts(const OpCall& call, const std::byte* data, std::int64_t count, std::byte* answers,
+                          absl::Status* op_error);
+  // Sets counts_, once for all ops of an array.
+  absl::Status CountBytes(const std::byte* data, std::int64_t count);
   absl::Status Distinct(const std::byte* data, std::int64_t count, std::byte* answers);
   absl::Status CountEachKey(const OpCall& call, const std::byte* data, std::int64_t count, std::byte* answers,
                             absl::Status* op_error);
+
+  // Of folds that take little memory, which nobody counts.
+  FoldLimits UncountedLimits() const;
 
   static std::uint64_t MostKey(int bytes) { return ~std::uint64_t{0} >> (64 - 8 * bytes); }
   // Bits of the keys of brackets that a pass counts by: at most `most`, and as many as a block has room for.
@@ -110,6 +120,9 @@ class CudaLane::WholeArray {
   CudaArrays& arrays_;
   Timing* const timing_;
   std::vector<std::unique_ptr<ArrayMemory>> memory_;  // of launches that may be in flight
+  ByteCounts counts_;
+  const std::byte* counted_ = nullptr;  // the elements that counts_ is of, so many
+  std::int64_t counted_elements_ = 0;
 };
 
 }  // namespace reduced

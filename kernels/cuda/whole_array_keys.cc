@@ -5,6 +5,8 @@
 #include <numeric>
 #include <utility>
 
+#include "kernels/algebra/finalize.h"
+#include "kernels/cuda/count_bytes.h"
 #include "kernels/cuda/sketch.h"
 #include "kernels/cuda/whole_array.h"
 #include "kernels/folds/fold.h"
@@ -130,6 +132,12 @@ absl::Status CudaLane::WholeArray::GatherLeast(const Source& source, std::int64_
   return status;
 }
 
+FoldLimits CudaLane::WholeArray::UncountedLimits() const {
+  return {.take = [](std::int64_t) { return absl::OkStatus(); },
+          .give = [](std::int64_t) {},
+          .why_stop = [this] { return WhyStop(job_); }};
+}
+
 absl::Status CudaLane::WholeArray::Top(const OpCall& call, const std::byte* data, std::int64_t count,
                                        std::byte* answers, absl::Status* op_error) {
   return VisitDType(job_.spec.dtype, [&]<class T>(std::type_identity<T>) -> absl::Status {
@@ -150,10 +158,7 @@ absl::Status CudaLane::WholeArray::Top(const OpCall& call, const std::byte* data
       found.resize(static_cast<std::size_t>(k));
     }
     std::sort(found.begin(), found.end(), [](const FoundKey& a, const FoundKey& b) { return a.index < b.index; });
-    // At most 1,024 elements, which nobody counts.
-    const FoldLimits limits{.take = [](std::int64_t) { return absl::OkStatus(); },
-                            .give = [](std::int64_t) {},
-                            .why_stop = [this] { return WhyStop(job_); }};
+    const FoldLimits limits = UncountedLimits();  // at most 1,024 elements
     const auto fold = MakeDistributionFold(call, job_.spec, limits);
     if (absl::Status status = fold->Begin(count); !status.ok()) return status;
     for (const FoundKey& each : found) {
@@ -194,11 +199,11 @@ absl::Status CudaLane::WholeArray::Distinct(const std::byte* data, std::int64_t 
   return absl::OkStatus();
 }
 
-// Of 8 and 16 bits.
+// Of 16 bits.
 absl::Status CudaLane::WholeArray::CountEachKey(const OpCall& call, const std::byte* data, std::int64_t count,
                                                 std::byte* answers, absl::Status* op_error) {
   return VisitDType(job_.spec.dtype, [&]<class T>(std::type_identity<T>) -> absl::Status {
-    if constexpr (sizeof(T) <= 2) {
+    if constexpr (sizeof(T) == 2) {
       using Key = SortKey<T>;
       const Source source{Plain(KeyFormatOf<T>()), data, count};
       std::vector<std::uint64_t> counts(std::size_t{1} << Key::kBits);
@@ -230,6 +235,51 @@ absl::Status CudaLane::WholeArray::CountEachKey(const OpCall& call, const std::b
     }
     return absl::OkStatus();
   });
+}
+
+bool CudaLane::WholeArray::IsFromCounts(const Job& job, const OpCall& call) {
+  return RowOf(job.spec.dtype).bytes == 1 && AnsweredByCounts(call) &&
+         (!HasAccumulator(call) || !HasKernels(job.spec.dtype));
+}
+
+absl::Status CudaLane::WholeArray::CountBytes(const std::byte* data, std::int64_t count) {
+  if (counted_ == data && counted_elements_ == count) return absl::OkStatus();
+  const absl::StatusOr<std::byte*> room = Allocate(sizeof(ByteCounts), &memory_.emplace_back());
+  if (!room.ok()) return room.status();
+  CountBytesLaunch launch{.data = data,
+                          .count = count,
+                          .out = reinterpret_cast<ByteCounts*>(*room),
+                          .multiprocessors = lane_.multiprocessors_,
+                          .stream = lane_.kernel_stream_};
+  launch.finds_places =
+      !HasKernels(job_.spec.dtype) && std::ranges::any_of(job_.spec.ops, [](Op op) { return HasPosition(op); });
+  launch.format = VisitDType(job_.spec.dtype, []<class T>(std::type_identity<T>) { return KeyFormatOf<T>(); });
+  launch.format.omit_nan = job_.spec.nan_policy == NanPolicy::kOmit;
+  const auto launches = [&] {
+    const cudaError_t error = cudaMemsetAsync(*room, 0, sizeof(ByteCounts), lane_.kernel_stream_);
+    return error == cudaSuccess ? LaunchCountBytes(launch) : error;
+  };
+  const absl::Status status =
+      Run(launches, *room, sizeof(ByteCounts), {{0, sizeof(ByteCounts), reinterpret_cast<std::byte*>(&counts_)}});
+  counted_ = status.ok() ? data : nullptr;
+  counted_elements_ = count;
+  return status;
+}
+
+absl::Status CudaLane::WholeArray::FromCounts(const OpCall& call, const std::byte* data, std::int64_t count,
+                                              std::byte* answers, absl::Status* op_error) {
+  if (absl::Status status = CountBytes(data, count); !status.ok()) return status;
+  ReduceSpec one = job_.spec;
+  one.count = count;
+  one.ops = {call};
+  if (!HasAccumulator(call)) {
+    *op_error = AnswerFromCounts(call, one, counts_, UncountedLimits(), answers);
+    return absl::OkStatus();
+  }
+  const absl::StatusOr<Value> answer = Finalize(one, call.op, StateOfCounts(one, counts_));
+  if (answer.ok()) StoreValue(*answer, answers);
+  *op_error = answer.status();
+  return absl::OkStatus();
 }
 
 }  // namespace reduced

@@ -29,7 +29,7 @@ std::span<const SumTerm> KernelTermsOf(Op op) {
 
 bool CudaLane::WholeArray::AnswersPairs(const Job& job, const OpCall& call) {
   const OtherArray& other = OtherOf(job, call);
-  return RowOf(job.spec.dtype).is_float && other.array.dtype == job.spec.dtype && other.broadcast.empty() &&
+  return RowOf(job.spec.dtype).is_float && HasKernels(job.spec.dtype) && other.array.dtype == job.spec.dtype && other.broadcast.empty() &&
          HasPairKernel(KernelTermsOf(call.op));
 }
 
@@ -74,8 +74,7 @@ absl::Status CudaLane::WholeArray::Pairs(const OpCall& call, const std::byte* da
   }
   Entries state = NoEntries(call, job_.spec.dtype);
   sums.Save(&state);
-  const FoldLimits limits{[](std::int64_t) { return absl::OkStatus(); }, [](std::int64_t) {},
-                          [this] { return WhyStop(job_); }};
+  const FoldLimits limits = UncountedLimits();
   return AnswerFromState(state, *MakeDistributionFold(call, job_.spec, limits), answers);
 }
 

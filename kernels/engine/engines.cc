@@ -181,8 +181,8 @@ absl::StatusOr<Placement> Engines::Place(const ReduceSpec& spec, const ArrayRef&
 
   absl::InlinedVector<Candidate, 8> candidates;
   const bool on_device = array.space == MemorySpace::kDevice;
-  // Ops about distributions, and dtypes without kernels, are answered where the array is, unless the request names an
-  // engine or a device.
+  // Ops about distributions, and floats of 8 bits, are answered where the array is, unless the request names an engine
+  // or a device.
   const bool free_choice = kind == EngineKind::kAuto && named == nullptr;
   const bool by_kernels = AnsweredByAccumulators(spec) && HasKernels(spec.dtype);
   const bool stays = free_choice && !on_device && !by_kernels;
@@ -218,7 +218,7 @@ absl::StatusOr<Placement> Engines::Place(const ReduceSpec& spec, const ArrayRef&
     if (stays && engines_.size() > 1) {
       return Placement{engine, HasKernels(spec.dtype)
                                    ? "ops about distributions are answered where the array is"
-                                   : absl::StrCat("GPUs have no kernels for ", std::string(RowOf(spec.dtype).name))};
+                                   : absl::StrCat("elements of ", std::string(RowOf(spec.dtype).name), " are reduced where they are")};
     }
     if (free_choice) reason = absl::StrCat("the only engine: no CUDA, ", no_cuda_reason_);
     return Placement{engine, std::move(reason)};

@@ -2,7 +2,8 @@
 // the answers in host memory, and of the kernels alone, in plain reads of the same bytes. Each answer is compared with
 // that of the CPU engine.
 //
-// usage: bench_answers [MIB [REPEATS [parts|pairs]]]: only quantiles of many outputs, or ops about two arrays
+// usage: bench_answers [MIB [REPEATS [parts|pairs|bytes]]]: only quantiles of many outputs, ops about two arrays, or
+// elements of 8 bits
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -74,7 +75,7 @@ std::vector<double> Even(double low, double high, int bins) {
 
 struct CallRow {
   const char* name;
-  OpCall call;
+  std::vector<OpCall> calls;
 };
 
 std::vector<CallRow> Calls(DType dtype) {
@@ -82,17 +83,25 @@ std::vector<CallRow> Calls(DType dtype) {
   for (int i = 0; i <= 64; ++i) logarithmic.push_back(std::exp2(i - 32));
   for (int i = 1; i < 100; ++i) percentiles.push_back(i / 100.0);
   std::vector<CallRow> calls = {
-      {"median", Op::kMedian},
-      {"3 quantiles", {Op::kQuantile, {.quantiles = {0.25, 0.5, 0.75}}}},
-      {"99 quantiles", {Op::kQuantile, {.quantiles = percentiles}}},
-      {"histogram 256", {Op::kHistogram, {.edges = Even(-128, 128, 256)}}},
-      {"histogram 4096", {Op::kHistogram, {.edges = Even(-100, 100, 4096)}}},
-      {"histogram 64 log", {Op::kHistogram, {.edges = logarithmic}}},
-      {"topk 10", {Op::kTopK, {.k = 10}}},
-      {"argbottomk 1000", {Op::kArgBottomK, {.k = 1000}}},
-      {"distinct", Op::kDistinct},
+      {"median", {Op::kMedian}},
+      {"3 quantiles", {{Op::kQuantile, {.quantiles = {0.25, 0.5, 0.75}}}}},
+      {"99 quantiles", {{Op::kQuantile, {.quantiles = percentiles}}}},
+      {"histogram 256", {{Op::kHistogram, {.edges = Even(-128, 128, 256)}}}},
+      {"histogram 4096", {{Op::kHistogram, {.edges = Even(-100, 100, 4096)}}}},
+      {"histogram 64 log", {{Op::kHistogram, {.edges = logarithmic}}}},
+      {"topk 10", {{Op::kTopK, {.k = 10}}}},
+      {"argbottomk 1000", {{Op::kArgBottomK, {.k = 1000}}}},
+      {"distinct", {Op::kDistinct}},
   };
-  if (RowOf(dtype).bytes <= 2) calls.push_back({"mode", Op::kMode});
+  if (RowOf(dtype).bytes <= 2) calls.push_back({"mode", {Op::kMode}});
+  if (HasKernels(dtype)) return calls;
+  const OpCall quartiles = {Op::kQuantile, {.quantiles = {0.25, 0.5, 0.75}}};
+  calls.push_back({"sum", {Op::kSum}});
+  calls.push_back({"max", {Op::kMax}});
+  calls.push_back({"argmin", {Op::kArgmin}});
+  calls.push_back({"l2", {Op::kL2}});
+  calls.push_back({"kurtosis", {Op::kKurtosis}});
+  calls.push_back({"describe", {Op::kCount, Op::kNanCount, Op::kMean, Op::kStd, Op::kMin, quartiles, Op::kMax}});
   return calls;
 }
 
@@ -143,8 +152,17 @@ struct Timed {
 // The best of several calls.
 Timed Run(Engine& engine, Job job, int repeats) {
   Timed timed;
-  timed.answers.resize(static_cast<std::size_t>(8 * AnswerElements(job.spec.ops[0]) * OutputsOf(*job.partition)));
-  job.place = [&](std::int64_t, std::int64_t, const std::byte*) { return std::vector{timed.answers.data()}; };
+  std::vector<std::int64_t> begins = {0};
+  for (const OpCall& call : job.spec.ops) {
+    begins.push_back(begins.back() + 8 * AnswerElements(call) * OutputsOf(*job.partition));
+  }
+  timed.answers.resize(static_cast<std::size_t>(begins.back()));
+  begins.pop_back();
+  job.place = [&](std::int64_t, std::int64_t, const std::byte*) {
+    std::vector<std::byte*> places;
+    for (const std::int64_t begin : begins) places.push_back(timed.answers.data() + begin);
+    return places;
+  };
   for (int i = 0; i < repeats; ++i) {
     absl::Notification done;
     absl::StatusOr<Answer> answer = absl::InternalError("no answer");
@@ -219,7 +237,7 @@ class Bench {
     Write(dtype, data, static_cast<std::uint64_t>(bytes_), &host_other_, *other_);
     bool right = true;
     for (const Op op : {Op::kDot, Op::kWeightedMean, Op::kCosine, Op::kCorr, Op::kDistanceL1, Op::kDistanceL2}) {
-      right = Run(dtype, data, kWhole, {RowOf(op).name.data(), OpCall(op).With(dtype)}) && right;
+      right = Run(dtype, data, kWhole, {RowOf(op).name.data(), {OpCall(op).With(dtype)}}) && right;
     }
     other_ = nullptr;
     return right;
@@ -246,10 +264,11 @@ class Bench {
 
   bool Run(DType dtype, const DataRow& data, const PartRow& part, const CallRow& row) {
     const std::int64_t count = bytes_ / RowOf(dtype).bytes;
-    Job job{.spec = {.dtype = dtype, .count = count, .ops = {row.call}, .empty_policy = EmptyPolicy::kFill}};
+    Job job{.spec = {.dtype = dtype, .count = count, .ops = row.calls, .empty_policy = EmptyPolicy::kFill}};
+    if (!HasKernels(dtype)) job.spec.precision = Precision::kExact;
     job.array = {.data = host_.data()};
     job.partition = PartitionOf(part, count, {.data = host_keys_.data()});
-    const bool two = OtherOf(row.call.op) != OtherOperand::kNone;
+    const bool two = OtherOf(row.calls.front().op) != OtherOperand::kNone;
     if (two) job.y = job.weights = OtherArray{{dtype, count, {.data = host_other_.data()}}};
     const Timed wanted = reduced::Run(cpu_, job, 1);
     job.array = memory_->array();
@@ -290,6 +309,12 @@ int Main(int argc, char** argv) {
   Bench bench(**cpu, **gpu, bytes, repeats);
   bool right = true;
   const std::string only = argc > 3 ? argv[3] : "";
+  for (const DType dtype : {DType::kU8, DType::kF8E4M3, DType::kF8E5M2}) {
+    if (!only.empty() && only != "bytes") continue;
+    right = bench.Run(dtype, kNormal) && right;
+    for (const DataRow& data : {kOthers[1], kOthers[2], kOthers[3]}) right = bench.Run(dtype, data) && right;
+  }
+  if (only == "bytes") return right ? 0 : 1;
   for (const DType dtype : {DType::kF32, DType::kF64, DType::kU8}) {
     if (only != "pairs") right = bench.RunParts(dtype, kNormal) && right;
   }
@@ -300,7 +325,7 @@ int Main(int argc, char** argv) {
     if (only != "parts") right = bench.RunPairs(DType::kF32, data) && right;
   }
   if (!only.empty()) return right ? 0 : 1;
-  for (const DType dtype : {DType::kF32, DType::kF64, DType::kI32, DType::kF16, DType::kU8}) {
+  for (const DType dtype : {DType::kF32, DType::kF64, DType::kI32, DType::kF16}) {
     right = bench.Run(dtype, kNormal) && right;
   }
   for (const DataRow& data : kOthers) right = bench.Run(DType::kF32, data) && right;

@@ -86,6 +86,7 @@ std::vector<std::vector<OpCall>> OpSets(DType dtype) {
                                            {Op::kAny, Op::kCount, Op::kNanCount}};
   if (!RowOf(dtype).is_float) sets.push_back({Op::kBitAnd, Op::kBitXor});
   if (!RowOf(dtype).is_float) sets.push_back({Op::kProd});
+  if (!HasKernels(dtype)) sets.push_back({Op::kMedian, Op::kArgmin});
   std::vector<OpCall> all = OpsOf(dtype);
   if (RowOf(dtype).is_float)
     std::erase_if(all, [](const OpCall& call) { return call.op == Op::kProd; });  // whose last bits depend on the order
@@ -183,6 +184,9 @@ std::vector<Launch> Launches() {
        {DType::kF32, DType::kBF16, DType::kF64, DType::kU8, DType::kI16, DType::kI32, DType::kU64}) {
     for (const LaunchRow& row : kLaunches) launches.push_back({dtype, &row});
   }
+  // Elements that are counted.
+  const auto long_rows = std::ranges::find(kLaunches, std::string("two long rows"), &LaunchRow::name);
+  launches.push_back({DType::kF8E4M3, &*long_rows});
   return launches;
 }
 

@@ -50,6 +50,12 @@ std::vector<OpCall> AllCalls(DType dtype) {
       Op::kDistinctExact,
   };
   if (RowOf(dtype).bytes <= 2) calls.push_back(Op::kMode);
+  if (RowOf(dtype).bytes == 1) calls.insert(calls.end(), {Op::kSkew, Op::kKurtosis});
+  for (const OpRow& row : kOps) {  // of dtypes without kernels; the last bits of a product depend on the order
+    if (!HasKernels(dtype) && HasAccumulator(row.op) && Supports(row.op, dtype) && row.op != Op::kProd) {
+      calls.push_back(row.op);
+    }
+  }
   return calls;
 }
 
@@ -116,6 +122,7 @@ class EngineWholeArrays : public EngineTest<KindAndDType> {
     spec.ops = calls;
     spec.nan_policy = policy;
     spec.empty_policy = EmptyPolicy::kFill;
+    spec.precision = Precision::kExact;
     const Job job{.spec = spec, .array = {array.data()}};
     const Reply got = ReducePartition(engine(), job, partition);
     const Reply expected = ReducePartition(engine_for(1), job, partition);
@@ -222,7 +229,8 @@ TEST_P(EngineWholeArrays, SampledArrays) {
 }
 
 REDUCED_INSTANTIATE_ON_CUDA(EngineWholeArrays, DType::kF32, DType::kF64, DType::kI32, DType::kU64, DType::kF16,
-                            DType::kBF16, DType::kI16, DType::kU8, DType::kBool);
+                            DType::kBF16, DType::kI16, DType::kU8, DType::kI8, DType::kBool, DType::kF8E4M3,
+                            DType::kF8E5M2, DType::kF8E8M0);
 
 }  // namespace
 }  // namespace reduced::test

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "kernels/cuda/count_bytes.h"
 #include "kernels/cuda/histogram.h"
 #include "kernels/cuda/pair_sums.h"
 #include "kernels/cuda/selection.h"
@@ -130,6 +131,29 @@ cudaError_t LaunchCountKeys(const CountKeysLaunch& launch) {
           }
         },
         launch.stretch);
+  });
+}
+
+cudaError_t LaunchCountBytes(const CountBytesLaunch& launch) {
+  return LaunchDistribution([&] {
+    const auto* const bytes = static_cast<const std::uint8_t*>(launch.data);
+    for (std::int64_t i = 0; i < launch.count; ++i) ++launch.out->counts[bytes[i]];
+    if (!launch.finds_places) return;
+    std::uint64_t least = 0xff, greatest = 0;
+    KeyFormat numbers = launch.format;
+    numbers.omit_nan = true;
+    const auto note = [&](std::int64_t index, unsigned long long* inverse) {
+      *inverse = std::max(*inverse, ~static_cast<unsigned long long>(launch.base_index + index));
+    };
+    ForEachKey(numbers, bytes, launch.count, [&](std::uint64_t key, std::int64_t) {
+      least = std::min(least, key);
+      greatest = std::max(greatest, key);
+    });
+    ForEachKey(launch.format, bytes, launch.count, [&](std::uint64_t key, std::int64_t index) {
+      if (key == 0xff) return note(index, &launch.out->inverse_nan);
+      if (key == least) note(index, &launch.out->inverse_least);
+      if (key == greatest) note(index, &launch.out->inverse_greatest);
+    });
   });
 }
 
