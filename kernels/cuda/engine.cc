@@ -324,8 +324,7 @@ class CudaEngine : public Engine {
     constexpr std::int64_t kSmallDeviceBytes = std::int64_t{16} << 20;
     const std::int64_t limit = job.array.space == MemorySpace::kDevice ? kSmallDeviceBytes : kSmallHostBytes;
     return !job.partition.has_value() && job.spec.count <= limit / RowOf(job.spec.dtype).bytes &&
-           AnsweredByAccumulators(job.spec) && !PipelineOf(job.spec).rung &&
-           !MayBlock(job.array) && IsReady(job.array);
+           AnsweredByAccumulators(job.spec) && !PipelineOf(job.spec).rung && !MayBlock(job.array) && IsReady(job.array);
   }
   // Whether the event that the array comes with is over, by now. An error is left to the lane.
   static bool IsReady(const ArrayRef& array) {

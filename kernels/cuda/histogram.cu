@@ -63,11 +63,15 @@ cudaError_t Launch(const HistogramLaunch& launch, std::int64_t shared) {
 
 cudaError_t LaunchHistogram(const HistogramLaunch& launch) {
   return VisitDType(launch.dtype, [&]<class T>(std::type_identity<T>) {
-    const std::int64_t counts = (launch.bins + 2) / 2 * 8;
-    const std::int64_t both = counts + (launch.bins + 1) * std::int64_t{sizeof(T)};
-    if (both <= launch.shared_bytes) return Launch<T, Where::kShared>(launch, both);
-    if (counts <= launch.shared_bytes) return Launch<T, Where::kCountsShared>(launch, counts);
-    return Launch<T, Where::kGlobal>(launch, 0);
+    if constexpr (sizeof(T) == 1) {  // are counted by their values (count_bytes.h)
+      return cudaErrorInvalidValue;
+    } else {
+      const std::int64_t counts = (launch.bins + 2) / 2 * 8;
+      const std::int64_t both = counts + (launch.bins + 1) * std::int64_t{sizeof(T)};
+      if (both <= launch.shared_bytes) return Launch<T, Where::kShared>(launch, both);
+      if (counts <= launch.shared_bytes) return Launch<T, Where::kCountsShared>(launch, counts);
+      return Launch<T, Where::kGlobal>(launch, 0);
+    }
   });
 }
 

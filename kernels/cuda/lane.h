@@ -187,7 +187,7 @@ class CudaLane {
   void* scratch_ = nullptr;
   void* exact_scratch_ = nullptr;
   ByteCounts* byte_counts_ = nullptr;  // device memory
-  std::array<Slot, kSlots> slots_;  // the chunks of an array take turns
+  std::array<Slot, kSlots> slots_;     // the chunks of an array take turns
 };
 
 }  // namespace reduced

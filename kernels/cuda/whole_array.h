@@ -113,6 +113,8 @@ class CudaLane::WholeArray {
   absl::Status Gather(const Source& source, std::int64_t first, std::int64_t count, std::uint64_t least,
                       std::uint64_t most, std::vector<FoundKey>* found, std::int64_t* number);
   absl::Status BoundFromSample(const Source& source, std::int64_t k, std::uint64_t* bound);
+  absl::Status SelectLast(const Source& source, std::int64_t k, std::uint64_t* last, std::int64_t* total);
+  absl::Status CountLast(const Source& source, std::int64_t k, std::uint64_t* last, std::int64_t* total);
   absl::Status GatherLeast(const Source& source, std::int64_t k, std::vector<FoundKey>* found);
 
   CudaLane& lane_;

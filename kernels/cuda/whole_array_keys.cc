@@ -93,12 +93,46 @@ absl::Status CudaLane::WholeArray::BoundFromSample(const Source& source, std::in
   return absl::OkStatus();
 }
 
+// The k-th key, if there are as many: `total`.
+absl::Status CudaLane::WholeArray::SelectLast(const Source& source, std::int64_t k, std::uint64_t* last,
+                                              std::int64_t* total) {
+  Counted counted;
+  const std::vector<Bracket> all = {{.lo = 0, .hi = *last, .size = source.count, .last = 1}};
+  absl::Status status = CountPass(source, 1, all, 0, 0, nullptr, nullptr, &counted);
+  if (!status.ok()) return status;
+  *total = counted.total();
+  if (*total <= k) return status;
+  const std::vector<std::int64_t> ranks = {k - 1};
+  std::vector<std::uint64_t> found = {*last};
+  status = Select(source, Narrowed(all, counted, ranks, &found), ranks, &found);
+  *last = found[0];
+  return status;
+}
+
+// The same of 8 bits.
+absl::Status CudaLane::WholeArray::CountLast(const Source& source, std::int64_t k, std::uint64_t* last,
+                                             std::int64_t* total) {
+  if (absl::Status status = CountBytes(source.data, source.count); !status.ok()) return status;
+  std::array<std::int64_t, kByteValues> of_key{};
+  for (int value = 0; value < kByteValues; ++value) {
+    bool counts = true;
+    const auto key = KeyOf(static_cast<std::uint8_t>(value), source.format, &counts);
+    if (counts) of_key[key] += static_cast<std::int64_t>(counts_.counts[value]);
+  }
+  for (std::uint64_t key = 0; key < kByteValues; ++key) {
+    if (*total < k) *last = key;
+    *total += of_key[key];
+  }
+  return absl::OkStatus();
+}
+
 // All elements that are among those with the k least keys, of equal ones those with the least indexes, and maybe more.
 absl::Status CudaLane::WholeArray::GatherLeast(const Source& source, std::int64_t k, std::vector<FoundKey>* found) {
   const std::uint64_t most = MostKey(source.format.bytes);
   std::uint64_t bound = most;
   std::int64_t number = 0;
-  absl::Status status = BoundFromSample(source, k, &bound);
+  absl::Status status;
+  if (source.format.bytes > 1) status = BoundFromSample(source, k, &bound);
   if (status.ok() && (bound < most || source.count <= kMostFound)) {
     status = Gather(source, 0, source.count, 0, bound, found, &number);
     if (status.ok() && number <= kMostFound && (number >= k || bound == most)) return status;
@@ -106,21 +140,18 @@ absl::Status CudaLane::WholeArray::GatherLeast(const Source& source, std::int64_
   if (!status.ok()) return status;
   // The sample misled, or many elements are equal: the k-th key is selected.
   found->clear();
-  Counted counted;
-  const std::vector<Bracket> all = {{.lo = 0, .hi = most, .size = source.count, .last = 1}};
-  status = CountPass(source, 1, all, 0, 0, nullptr, nullptr, &counted);
+  std::uint64_t last = most;
+  std::int64_t total = 0;
+  status = source.format.bytes > 1 ? SelectLast(source, k, &last, &total) : CountLast(source, k, &last, &total);
   if (!status.ok()) return status;
-  if (counted.total() <= k) return Gather(source, 0, source.count, 0, most, found, &number);
-  const std::vector<std::int64_t> ranks = {k - 1};
-  std::vector<std::uint64_t> last = {most};
-  status = Select(source, Narrowed(all, counted, ranks, &last), ranks, &last);
-  if (status.ok() && last[0] > 0) status = Gather(source, 0, source.count, 0, last[0] - 1, found, &number);
+  if (total <= k) return Gather(source, 0, source.count, 0, most, found, &number);
+  if (last > 0) status = Gather(source, 0, source.count, 0, last - 1, found, &number);
   // Of those that have that very key the first ones, from stretches that grow where there are none.
   std::int64_t length = std::int64_t{1} << 20;
   for (std::int64_t begin = 0; status.ok() && begin < source.count && std::ssize(*found) < k;) {
     const std::int64_t count = std::min(length, source.count - begin);
     const std::size_t before = found->size();
-    status = Gather(source, begin, count, last[0], last[0], found, &number);
+    status = Gather(source, begin, count, last, last, found, &number);
     if (number > kMostFound) {
       found->resize(before);
       length = std::max(kMostFound, length / 16);

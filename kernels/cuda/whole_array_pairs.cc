@@ -29,8 +29,8 @@ std::span<const SumTerm> KernelTermsOf(Op op) {
 
 bool CudaLane::WholeArray::AnswersPairs(const Job& job, const OpCall& call) {
   const OtherArray& other = OtherOf(job, call);
-  return RowOf(job.spec.dtype).is_float && HasKernels(job.spec.dtype) && other.array.dtype == job.spec.dtype && other.broadcast.empty() &&
-         HasPairKernel(KernelTermsOf(call.op));
+  return RowOf(job.spec.dtype).is_float && HasKernels(job.spec.dtype) && other.array.dtype == job.spec.dtype &&
+         other.broadcast.empty() && HasPairKernel(KernelTermsOf(call.op));
 }
 
 absl::Status CudaLane::WholeArray::Pairs(const OpCall& call, const std::byte* data, const std::byte* other,

@@ -218,7 +218,8 @@ absl::StatusOr<Placement> Engines::Place(const ReduceSpec& spec, const ArrayRef&
     if (stays && engines_.size() > 1) {
       return Placement{engine, HasKernels(spec.dtype)
                                    ? "ops about distributions are answered where the array is"
-                                   : absl::StrCat("elements of ", std::string(RowOf(spec.dtype).name), " are reduced where they are")};
+                                   : absl::StrCat("elements of ", std::string(RowOf(spec.dtype).name),
+                                                  " are reduced where they are")};
     }
     if (free_choice) reason = absl::StrCat("the only engine: no CUDA, ", no_cuda_reason_);
     return Placement{engine, std::move(reason)};

@@ -114,6 +114,7 @@ void AddAccumulators(const ByteCounts& counts, AccumulatorSet set, bool omits_na
 void AddExactly(double x, std::int64_t copies, AccumulatorSet set, ExactSums* into) {
   constexpr std::int64_t kMost = std::int64_t{1} << 44;
   constexpr int kDigits = std::numeric_limits<double>::digits;
+  if (copies == 0) return;
   if (!std::isfinite(x)) {
     (std::isnan(x) ? into->nans : x > 0 ? into->positive_infinities : into->negative_infinities) += copies;
     if (std::isinf(x) && (set & SetOf(Accumulator::kSum)) != 0) into->not_only_negative_zeros = true;
@@ -260,9 +261,9 @@ absl::Status AnswerFromCounts(const OpCall& call, const ReduceSpec& spec, const 
       return;
     }
     const bool has_terms = !TermsOf(call.op).empty();
-    status = AnswerFromState(has_terms                     ? TermEntries(call, spec, counts)
+    status = AnswerFromState(has_terms                   ? TermEntries(call, spec, counts)
                              : call.op == Op::kHistogram ? BinEntries<T>(call, spec, counts)
-                                                           : KeyEntries<T>(call, spec, counts),
+                                                         : KeyEntries<T>(call, spec, counts),
                              *fold, answers);
   });
   return status;

@@ -1,5 +1,5 @@
-// Answers from how many elements have each value of 8 bits: of few elements those of the folds that add each of them, and
-// of numbers of elements that no test has memory for, those that are known otherwise.
+// Answers from how many elements have each value of 8 bits: of few elements those of the folds that add each of them,
+// and of numbers of elements that no test has memory for, those that are known otherwise.
 #include "kernels/folds/byte_counts.h"
 
 #include <cmath>
@@ -129,7 +129,9 @@ TEST(ByteCounts, HaveTheStateOfEachElement) {
             << RowOf(dtype).name << " " << RowOf(call.op).name;
       }
       ASSERT_EQ(got.exact == nullptr, expected.exact == nullptr);
-      if (got.exact != nullptr) EXPECT_EQ(*got.exact, *expected.exact) << RowOf(dtype).name;
+      if (got.exact != nullptr) {
+        EXPECT_EQ(*got.exact, *expected.exact) << RowOf(dtype).name;
+      }
     }
   }
 }
