@@ -86,6 +86,11 @@ FloatProduct ProductOfCounts(const ByteCounts& counts, bool omits_nans) {
   return all.product;
 }
 
+ByteCounts WithoutCopies(ByteCounts counts) {
+  for (unsigned long long& count : counts.counts) count = std::min(count, 1ULL);
+  return counts;
+}
+
 template <class T>
 void AddAccumulators(const ByteCounts& counts, AccumulatorSet set, bool omits_nans, Partial* into) {
   AllAccumulators<T>::ForEach([&]<class A>(std::type_identity<A>) {
@@ -94,10 +99,11 @@ void AddAccumulators(const ByteCounts& counts, AccumulatorSet set, bool omits_na
       into->float_product = ProductOfCounts<T>(counts, omits_nans);
       return;
     }
+    const bool are_equal = A::kAccumulator == Accumulator::kExtrema;  // one copy tells as much as many
     const bool skips_nans = omits_nans && A::kAccumulator != Accumulator::kCounts;
     typename A::State state = A::Settle({});
     AddCopies(
-        counts, [&] { A::Merge(state, typename A::State(state)); },
+        are_equal ? WithoutCopies(counts) : counts, [&] { A::Merge(state, typename A::State(state)); },
         [&](const std::vector<std::uint8_t>& values) {
           typename A::Local some{};
           for (const std::uint8_t value : values) {
