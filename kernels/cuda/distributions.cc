@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -155,7 +156,7 @@ absl::Status CudaLane::ReduceWholeArrays(const Job& job, CudaArrays& arrays, Arr
   std::vector<std::size_t> left;  // of all ops, those of `rest`
   std::vector<absl::Status> errors;
   OutputErrors op_errors(job.spec.ops.size(), job.errors == nullptr ? nullptr : &errors);
-  WholeArray array(*this, job, arrays, timing);
+  std::optional<WholeArray> array(std::in_place, *this, job, arrays, timing);
   for (std::size_t i = 0; i < job.spec.ops.size(); ++i) {
     const OpCall& call = job.spec.ops[i];
     bool answered = WholeArray::Answers(job, call);
@@ -170,8 +171,8 @@ absl::Status CudaLane::ReduceWholeArrays(const Job& job, CudaArrays& arrays, Arr
     for (std::int64_t output = 0; answered && output < layout.outputs && !op_errors.Ended(output); ++output) {
       absl::Status op_error;
       const std::int64_t begin = layout.Start(output) * width;
-      const absl::Status status = array.Answer(call, *data + begin, other == nullptr ? nullptr : other + begin,
-                                               layout.elements, (*answers)[i] + output * bytes, &op_error);
+      const absl::Status status = array->Answer(call, *data + begin, other == nullptr ? nullptr : other + begin,
+                                                layout.elements, (*answers)[i] + output * bytes, &op_error);
       if (!status.ok()) Abandon();  // what is in flight uses memory of the answer
       // The host may have what the device has no memory or no kernel for.
       answered = !absl::IsResourceExhausted(status) && !absl::IsUnimplemented(status);
@@ -190,6 +191,7 @@ absl::Status CudaLane::ReduceWholeArrays(const Job& job, CudaArrays& arrays, Arr
   if (!status.ok() || left.empty()) return status;
 
   memory.reset();  // the rest may need the room
+  array.reset();
   others.clear();
   rest.place = [&](std::int64_t, std::int64_t, const std::byte*) {
     std::vector<std::byte*> places;
