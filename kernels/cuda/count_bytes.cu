@@ -11,7 +11,8 @@ namespace {
 constexpr int kThreads = 1024;
 constexpr int kBlocks = 2;    // of a multiprocessor
 constexpr int kInFlight = 2;  // vectors of a thread
-constexpr int kVector = 16;   // bytes
+constexpr int kPlaceThreads = 512;
+constexpr int kVector = 16;  // bytes
 constexpr int kLanes = 32;
 constexpr int kTableBytes = kByteValues * kLanes * static_cast<int>(sizeof(unsigned));
 constexpr unsigned kAll = ~0U;
@@ -79,10 +80,11 @@ __global__ void __launch_bounds__(kThreads, kBlocks) CountBytes(const void* data
 // What is looked for.
 enum Wanted : int { kLeast, kGreatest, kNan, kWanted };
 
-// Finds the first place of each wanted element, which `out` has the counts of. Warps go through the array in its order,
-// and end where others have found all before.
-__global__ void __launch_bounds__(kThreads) FindPlaces(const __grid_constant__ CountBytesLaunch launch) {
+// Finds the first place of each wanted element, which `out` has the counts of. Blocks go through the array in its
+// order, and end where others have found all before.
+__global__ void __launch_bounds__(kPlaceThreads, kBlocks) FindPlaces(const __grid_constant__ CountBytesLaunch launch) {
   constexpr int kAhead = 4;
+  constexpr unsigned kNowhere = ~0U;
   constexpr unsigned kTop = 0x80808080U, kOne = 0x01010101U;
   __shared__ unsigned least_key, greatest_key, has_nan;
   if (threadIdx.x == 0) {
@@ -119,7 +121,7 @@ __global__ void __launch_bounds__(kThreads) FindPlaces(const __grid_constant__ C
   const auto is = [&](int wanted, unsigned value) {
     return wanted == kNan ? is_nan(key_of(value)) : value == (wanted == kLeast ? least : greatest);
   };
-  // Whether a word may have what this warp still looks for.
+  // Whether a word may have what is still looked for.
   const unsigned least_bytes = least * kOne, greatest_bytes = greatest * kOne;
   const auto zeros = [](unsigned word) { return (word - kOne) & ~word & kTop; };
   // NaNs are the bits beyond the greatest number's, whatever the sign.
@@ -135,61 +137,60 @@ __global__ void __launch_bounds__(kThreads) FindPlaces(const __grid_constant__ C
 
   const int lane = threadIdx.x % kLanes;
   const Bytes bytes(launch.data, launch.count);
-  // By a whole warp, whose lanes have their places in the array's order; whether one has what is wanted.
-  const auto report = [&](int wanted, bool has, std::int64_t index) {
-    const unsigned lanes = __ballot_sync(kAll, has);
-    if (lanes != 0 && lane == __ffs(static_cast<int>(lanes)) - 1) {
-      atomicMax(found[wanted], ~static_cast<unsigned long long>(launch.base_index + index));
-    }
-    return lanes != 0;
+  const auto report = [&](int wanted, std::int64_t index) {
+    atomicMax(found[wanted], ~static_cast<unsigned long long>(launch.base_index + index));
   };
-  if (blockIdx.x == 0 && threadIdx.x < kLanes) {
-    const bool is_there = lane < bytes.edges;
+  if (blockIdx.x == 0 && threadIdx.x < bytes.edges) {
     const std::int64_t index = bytes.EdgeIndex(lane);
-    const unsigned value = is_there ? bytes.data[index] : 0;
-#pragma unroll
     for (int wanted = 0; wanted < kWanted; ++wanted) {
-      report(wanted, is_there && wants[wanted] && is(wanted, value), index);
+      if (wants[wanted] && is(wanted, bytes.data[index])) report(wanted, index);
     }
   }
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kThreads;
-  std::int64_t v = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x - lane;
-  for (; v < bytes.vectors; v += kAhead * step) {
+  // What others know, and where this block's piece has what is wanted first, in bytes from its beginning.
+  __shared__ unsigned long long known[kWanted];
+  __shared__ unsigned first[kWanted];
+  if (threadIdx.x < kWanted) first[threadIdx.x] = kNowhere;
+  constexpr std::int64_t kPiece = std::int64_t{kPlaceThreads} * kAhead;  // vectors
+  for (std::int64_t piece = blockIdx.x * kPiece; piece < bytes.vectors; piece += gridDim.x * kPiece) {
     Vector16<std::uint8_t> loaded[kAhead];
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
-      const std::int64_t at = v + lane + i * step;
+      const std::int64_t at = piece + i * kPlaceThreads + threadIdx.x;
       if (at < bytes.vectors) loaded[i] = LoadOnce<std::uint8_t>(bytes.body() + at);
     }
-    bool all_done = true;
+    if (threadIdx.x < kWanted) {
+      known[threadIdx.x] = *const_cast<volatile unsigned long long*>(found[threadIdx.x]);
+    }
+    __syncthreads();
+    const std::int64_t begin = bytes.head + piece * kVector;
 #pragma unroll
     for (int wanted = 0; wanted < kWanted; ++wanted) {
-      unsigned long long before = 0;
-      if (lane == 0) before = *const_cast<volatile unsigned long long*>(found[wanted]);
-      before = __shfl_sync(kAll, before, 0);
-      const std::int64_t index = launch.base_index + bytes.head + v * kVector;
-      done[wanted] = done[wanted] || (before != 0 && static_cast<std::int64_t>(~before) < index);
-      all_done = all_done && done[wanted];
+      const auto before = static_cast<std::int64_t>(~known[wanted]);
+      done[wanted] = done[wanted] || (known[wanted] != 0 && before < launch.base_index + begin);
     }
-    if (all_done) return;
+    if (done[kLeast] && done[kGreatest] && done[kNan]) return;
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
-      const std::int64_t at = v + lane + i * step;
       bool may = false;
       for (const unsigned word : loaded[i].Words().word) may = may || may_have(word);
-      may = may && at < bytes.vectors;
+      may = may && piece + i * kPlaceThreads + threadIdx.x < bytes.vectors;
       if (!__any_sync(kAll, may)) continue;
 #pragma unroll
       for (int wanted = 0; wanted < kWanted; ++wanted) {
         if (done[wanted]) continue;
-        int first = kVector;
+        unsigned at = kNowhere;
 #pragma unroll
         for (int e = kVector - 1; e >= 0; --e) {
-          if (is(wanted, loaded[i].element[e])) first = e;
+          if (may && is(wanted, loaded[i].element[e])) at = (i * kPlaceThreads + threadIdx.x) * kVector + e;
         }
-        const bool has = may && first < kVector;
-        done[wanted] = report(wanted, has, bytes.head + at * kVector + first);
+        at = __reduce_min_sync(kAll, at);
+        if (lane == 0 && at != kNowhere) atomicMin(&first[wanted], at);
       }
+    }
+    __syncthreads();
+    if (threadIdx.x < kWanted && first[threadIdx.x] != kNowhere) {
+      report(static_cast<int>(threadIdx.x), begin + first[threadIdx.x]);
+      first[threadIdx.x] = kNowhere;
     }
   }
 }
@@ -199,13 +200,12 @@ __global__ void __launch_bounds__(kThreads) FindPlaces(const __grid_constant__ C
 cudaError_t LaunchCountBytes(const CountBytesLaunch& launch) {
   constexpr std::int64_t kBlockBytes = std::int64_t{kVector} * kThreads;
   const std::int64_t wanted = (launch.count + kBlockBytes - 1) / kBlockBytes;
-  const auto blocks = [&](int of_each) {
-    return static_cast<int>(std::clamp<std::int64_t>(wanted, 1, std::int64_t{of_each} * launch.multiprocessors));
-  };
-  CountBytes<<<blocks(kBlocks), kThreads, kTableBytes, launch.stream>>>(launch.data, launch.count, launch.out);
+  const auto blocks =
+      static_cast<int>(std::clamp<std::int64_t>(wanted, 1, std::int64_t{kBlocks} * launch.multiprocessors));
+  CountBytes<<<blocks, kThreads, kTableBytes, launch.stream>>>(launch.data, launch.count, launch.out);
   cudaError_t error = cudaGetLastError();
   if (error != cudaSuccess || !launch.finds_places) return error;
-  FindPlaces<<<blocks(1), kThreads, 0, launch.stream>>>(launch);
+  FindPlaces<<<blocks, kPlaceThreads, 0, launch.stream>>>(launch);
   return cudaGetLastError();
 }
 

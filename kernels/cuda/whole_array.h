@@ -114,7 +114,8 @@ class CudaLane::WholeArray {
                       std::uint64_t most, std::vector<FoundKey>* found, std::int64_t* number);
   absl::Status BoundFromSample(const Source& source, std::int64_t k, std::uint64_t* bound);
   absl::Status SelectLast(const Source& source, std::int64_t k, std::uint64_t* last, std::int64_t* total);
-  absl::Status CountLast(const Source& source, std::int64_t k, std::uint64_t* last, std::int64_t* total);
+  absl::Status CountLast(const Source& source, std::int64_t k, std::uint64_t* last, std::int64_t* total,
+                         std::int64_t* below);
   absl::Status GatherLeast(const Source& source, std::int64_t k, std::vector<FoundKey>* found);
 
   CudaLane& lane_;

@@ -109,9 +109,9 @@ absl::Status CudaLane::WholeArray::SelectLast(const Source& source, std::int64_t
   return status;
 }
 
-// The same of 8 bits.
+// The same of 8 bits; and how many elements have lesser keys.
 absl::Status CudaLane::WholeArray::CountLast(const Source& source, std::int64_t k, std::uint64_t* last,
-                                             std::int64_t* total) {
+                                             std::int64_t* total, std::int64_t* below) {
   if (absl::Status status = CountBytes(source.data, source.count); !status.ok()) return status;
   std::array<std::int64_t, kByteValues> of_key{};
   for (int value = 0; value < kByteValues; ++value) {
@@ -120,7 +120,10 @@ absl::Status CudaLane::WholeArray::CountLast(const Source& source, std::int64_t 
     if (counts) of_key[key] += static_cast<std::int64_t>(counts_.counts[value]);
   }
   for (std::uint64_t key = 0; key < kByteValues; ++key) {
-    if (*total < k) *last = key;
+    if (*total < k) {
+      *last = key;
+      *below = *total;
+    }
     *total += of_key[key];
   }
   return absl::OkStatus();
@@ -141,11 +144,11 @@ absl::Status CudaLane::WholeArray::GatherLeast(const Source& source, std::int64_
   // The sample misled, or many elements are equal: the k-th key is selected.
   found->clear();
   std::uint64_t last = most;
-  std::int64_t total = 0;
-  status = source.format.bytes > 1 ? SelectLast(source, k, &last, &total) : CountLast(source, k, &last, &total);
+  std::int64_t total = 0, below = k;  // if it is not known
+  status = source.format.bytes > 1 ? SelectLast(source, k, &last, &total) : CountLast(source, k, &last, &total, &below);
   if (!status.ok()) return status;
   if (total <= k) return Gather(source, 0, source.count, 0, most, found, &number);
-  if (last > 0) status = Gather(source, 0, source.count, 0, last - 1, found, &number);
+  if (last > 0 && below > 0) status = Gather(source, 0, source.count, 0, last - 1, found, &number);
   // Of those that have that very key the first ones, from stretches that grow where there are none.
   std::int64_t length = std::int64_t{1} << 20;
   for (std::int64_t begin = 0; status.ok() && begin < source.count && std::ssize(*found) < k;) {
