@@ -240,8 +240,9 @@ class ShardReduction : public std::enable_shared_from_this<ShardReduction> {
     if (status.ok() && entries > 0) status = Hold(kCopies * entries);
     if (!status.ok()) return status;
     if (quantiles_.has_value()) {
-      if (keys != keys_)
+      if (keys != keys_) {
         return absl::AbortedError("keys: got other ones in another round; allowed: keys that nobody changes");
+      }
       status = quantiles_->Next(states);
     } else {
       states_ = std::move(states);
@@ -286,6 +287,7 @@ class ShardReduction : public std::enable_shared_from_this<ShardReduction> {
     const DType dtype = job_.partition->keys->keys.dtype;
     const std::size_t width = RowOf(dtype).bytes;
     const auto columns = static_cast<std::size_t>(job_.partition->layout.outputs);
+    keys->reserve(width);  // there is memory to point to also if there is no key
     struct Group {
       __int128 key;
       Part* part;

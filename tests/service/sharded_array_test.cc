@@ -385,6 +385,11 @@ TEST(ShardedReduction, OfGroupsAndMasks) {
     request.mutable_keys()->set_outside(v1::OUTSIDE_KEYS_ERROR);
     EXPECT_EQ(array.Fails(request).error_code(), grpc::StatusCode::OUT_OF_RANGE);
   }
+  v1::ReduceRequest nothing = FromText(ops);
+  *nothing.mutable_keys()->mutable_keys() = Inline(v1::DTYPE_I32, keys, {kRows});
+  *nothing.mutable_where()->mutable_elements() =
+      Inline(v1::DTYPE_BOOL, std::vector<std::uint8_t>(kCount), {kRows, kColumns});
+  EXPECT_TRUE(array.Agrees(nothing).has_keys());  // of which there are none
   for (const std::string axes :
        {"", "axes { axis: 0 }", "axes { axis: 1 }", "axes { axis: 0 axis: 1 keepdims: true }"}) {
     v1::ReduceRequest request = FromText(ops + axes);
