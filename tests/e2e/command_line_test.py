@@ -133,6 +133,8 @@ class JsonTest(harness.ServedTest):
         cpu = next(device for device in info["devices"] if device["name"] == "cpu")
         self.assertGreater(cpu["host_gb_per_s"], 0)
         self.assertEqual((cpu["array_bytes"], cpu["array_bytes_limit"]), (0, 1 << 30))
+        self.assertEqual(cpu["links"], [])
+        self.assertGreaterEqual(cpu["reduced_bytes"], cpu["reductions"])
         ops = {op["op"]: op for op in self.answers("ops")}
         self.assertEqual(len(ops), 52)
         self.assertEqual(ops["sum"]["dtypes"], info["dtypes"])
@@ -195,6 +197,7 @@ class TableTest(harness.ServedTest):
             r"^regions +\S+\.regions$",
             r"^cpu ",
             r"calibration: ",
+            r"work: \d+ reductions of .+, \d+%",
             r"arrays: 0 bytes of 1",
         ):
             self.assertTrue(re.search(pattern, info, re.MULTILINE), info)
