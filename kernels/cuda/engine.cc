@@ -168,8 +168,8 @@ class CudaEngine : public Engine {
     }
     // What the calling thread waits for must not queue behind a large job's kernel on the device.
     const bool small = IsSmall(job);
-    if (small && large_jobs_.load() == 0) {
-      if (const std::optional<int> lane = lanes_.TryBorrow(ExpectedUs(calibration_, job.spec, job.array))) {
+    if (small) {
+      if (const std::optional<int> lane = BorrowLane(ExpectedUs(calibration_, job.spec, job.array))) {
         absl::StatusOr<Answer> result = ReduceOn(*lane, job);
         lanes_.GiveBack(*lane);
         return std::move(done)(std::move(result));
@@ -326,6 +326,17 @@ class CudaEngine : public Engine {
     return !job.partition.has_value() && job.spec.count <= limit / RowOf(job.spec.dtype).bytes &&
            AnsweredByAccumulators(job.spec) && !PipelineOf(job.spec).rung && !MayBlock(job.array) && IsReady(job.array);
   }
+  // For a small job. Where other small jobs have all lanes, one is free again sooner than a thread wakes up for a
+  // hand-off, and a queue would send all that come after it the same way.
+  std::optional<int> BorrowLane(double expected_us) {
+    constexpr double kPatienceUs = 50, kPauseUs = 4;
+    for (const Stopwatch waiting; large_jobs_.load() == 0;) {
+      if (const std::optional<int> lane = lanes_.TryBorrow(expected_us)) return lane;
+      if (waiting.micros() > kPatienceUs) break;
+      for (const Stopwatch pause; pause.micros() < kPauseUs;) continue;
+    }
+    return std::nullopt;
+  }
   // Whether the event that the array comes with is over, by now. An error is left to the lane.
   static bool IsReady(const ArrayRef& array) {
     return array.ready == nullptr || cudaEventQuery(static_cast<cudaEvent_t>(array.ready)) == cudaSuccess;
@@ -386,9 +397,9 @@ class CudaEngine : public Engine {
   const std::unique_ptr<tbb::task_arena> copiers_;
   const StayOn copiers_stay_;
   const std::vector<std::unique_ptr<CudaLane>> cuda_lanes_;
-  WorkCount work_;
-  std::atomic<int> large_jobs_ = 0;  // that run or wait for a lane
-  Lanes lanes_;                      // last: its threads use all of the above
+  alignas(64) WorkCount work_;                   // in a cache line of its own: every reduction writes it
+  alignas(64) std::atomic<int> large_jobs_ = 0;  // that run or wait for a lane
+  Lanes lanes_;                                  // last: its threads use all of the above
 };
 
 }  // namespace

@@ -67,7 +67,12 @@ struct Backend {
   ResidentArrays arrays{limits.max_arrays};
   Regions regions;
   Watchdog watchdog{limits.timeouts, memory};
-  Pollers pollers;  // of the sessions' rings
+  Pollers pollers{GpuLanes(engines)};  // of the sessions' rings
+  static int GpuLanes(const Engines& engines) {
+    int lanes = 0;
+    for (const auto& engine : engines.all()) lanes += engine->kind() == EngineKind::kCuda ? engine->info().lanes : 0;
+    return lanes;
+  }
 
   std::atomic<bool> draining = false;
 

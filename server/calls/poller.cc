@@ -229,15 +229,17 @@ void Poller::WakeUp(Polled& polled) {
   polled.ring->WakeUp();
 }
 
-Pollers::Pollers() {
-  const int count = CountFor(ring::Processors());
+Pollers::Pollers(int gpu_lanes) {
+  const int count = CountFor(ring::Processors(), gpu_lanes);
   for (int i = 0; i < count; ++i) pollers_.push_back(std::make_unique<Poller>());
 }
 
-int Pollers::CountFor(int processors) {
+int Pollers::CountFor(int processors, int gpu_lanes) {
   constexpr int kProcessors = 4;
-  constexpr int kMost = 16;  // a small reduction on a GPU holds its thread for some 20 us: 16 threads keep 4 GPUs busy
-  return std::clamp(processors / kProcessors, 1, kMost);
+  // Enough for what the processors reduce. A small reduction on a GPU holds its thread, and a lane, for some 20 us, so
+  // that as many threads as lanes keep the GPUs busy, and more wait for each other.
+  constexpr int kLeast = 4, kMost = 16;
+  return std::clamp(processors / kProcessors, 1, std::clamp(gpu_lanes, kLeast, kMost));
 }
 
 Poller& Pollers::Next() {

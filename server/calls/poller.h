@@ -106,9 +106,10 @@ class Poller {
 // Thread-safe.
 class Pollers {
  public:
-  Pollers();
-  // One for every four processors; 1 to 16.
-  static int CountFor(int processors);
+  // `gpu_lanes`: of all GPUs together.
+  explicit Pollers(int gpu_lanes = 0);
+  // One for every four processors, and at most as many as GPUs have lanes, but 4 at least and 16 at most.
+  static int CountFor(int processors, int gpu_lanes);
 
   // For a new ring: the one with the fewest.
   Poller& Next();

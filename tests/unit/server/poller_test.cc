@@ -128,9 +128,13 @@ INSTANTIATE_TEST_SUITE_P(Crowds, PollerCrowdTest,
                          testing::Values(Crowd{1, 10'000}, Crowd{20, 4000}, Crowd{240, 20}, Crowd{240, 300},
                                          Crowd{600, 50}));
 
-TEST(PollersTest, ThereAreMoreOfThemOnMoreProcessors) {
-  for (const auto& [processors, count] : {std::pair(1, 1), {2, 1}, {7, 1}, {16, 4}, {48, 12}, {64, 16}, {256, 16}}) {
-    EXPECT_EQ(Pollers::CountFor(processors), count) << processors;
+TEST(PollersTest, ThereAreMoreOfThemOnMoreProcessorsWithMoreGpus) {
+  const struct {
+    int processors, gpu_lanes, count;
+  } rows[] = {{1, 4, 1},  {2, 4, 1},  {7, 16, 1},   {16, 0, 4},   {16, 16, 4},   {64, 0, 4},
+              {64, 4, 4}, {64, 8, 8}, {64, 16, 16}, {48, 16, 12}, {256, 128, 16}};
+  for (const auto& row : rows) {
+    EXPECT_EQ(Pollers::CountFor(row.processors, row.gpu_lanes), row.count) << row.processors << " " << row.gpu_lanes;
   }
 }
 
