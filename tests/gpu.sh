@@ -44,10 +44,10 @@ exact+=':Cuda/EngineExactAlone.*'
 exact+=':Cuda/EngineExactTest.AnswersAsTheSchoolbookDoesBesideOtherOps/*'
 rungs=Cuda/EngineRungs
 others='Cuda/EngineMatmul.RepeatsHaveTheSameBits/*:Cuda/EnginePieces.States/f32'
-launches='Cuda/EngineLaunches.*:Cuda/EngineWholeArrays.LongRows/*:Cuda/EngineWholeArrays.AnswerAsTheCpuEngine/f32'
+launches='Cuda/EngineLaunches.*:Cuda/*.LongRows/*:Cuda/EngineWholeArrays.AnswerAsTheCpuEngine/f32'
 # Racecheck is about shared memory, whose use depends on the size of elements, and takes minutes for each table of values of
 # 8 bytes in the memory of the device.
-of_sizes='Cuda/EngineLaunches.OnceEach/i16_*:Cuda/EngineLaunches.OnceEach/f32_*:Cuda/EngineWholeArrays.LongRows/i16:Cuda/EngineWholeArrays.LongRows/f32:Cuda/EngineWholeArrays.LongRows/f8_e4m3fn'
+of_sizes='Cuda/EngineLaunches.OnceEach/i16_*:Cuda/EngineLaunches.OnceEach/f32_*:Cuda/*.LongRows/i16:Cuda/*.LongRows/f32:Cuda/*.LongRows/f8_e4m3fn'
 # Answers that are not known yet are copied before they are replaced, so copies are not checked for memory that was not
 # written; the tests compare every answer.
 copies=(--check-api-memory-access no)

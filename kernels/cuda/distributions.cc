@@ -2,8 +2,8 @@
 //
 // Long outputs, whose elements are neighbours, are answered by kernels, one after the other (whole_array.h); quantiles
 // of other outputs by kernels for many of them, whatever the partition (quantiles.cc). What has no kernel, as all ops
-// of floats of 8 bits, is answered on the host, by the CPU engine's functions: the array, and what says which elements
-// belong to which output, are copied to host memory, which is counted.
+// but fingerprint of floats of 8 bits, is answered on the host, by the CPU engine's functions: the array, and what says
+// which elements belong to which output, are copied to host memory, which is counted.
 #include "kernels/cpu/distributions.h"
 
 #include <algorithm>
@@ -128,17 +128,20 @@ absl::Status CudaLane::ReduceDistributions(const Job& job, CudaArrays& arrays, A
   }
   if (!status.ok()) return status;
   status = places.Reduce(others, [&](Job& some) {
-    const auto answers = [&](const OpCall& call) { return WholeArray::Answers(some, call); };
     if (AnsweredByAccumulators(some.spec)) return ReduceFromStates(some, arrays, scratch, timing);
-    const bool by_kernels =
-        some.states == nullptr && whole && std::any_of(some.spec.ops.begin(), some.spec.ops.end(), answers);
+    const std::vector<OpCall>& ops = some.spec.ops;
+    const auto answers = [&](const OpCall& call) { return WholeArray::Answers(some, call); };
+    const auto saves = [&](const OpCall& call) { return WholeArray::HasState(call.op) && answers(call); };
+    const bool by_kernels = whole && (some.states == nullptr ? std::any_of(ops.begin(), ops.end(), answers)
+                                                             : std::all_of(ops.begin(), ops.end(), saves));
     return by_kernels ? ReduceWholeArrays(some, arrays, scratch, timing) : ReduceOnHost(some, arrays, scratch, timing);
   });
   if (!status.ok()) Abandon();
   return status;
 }
 
-// Each output is an array of its own. Ops without kernels are left to others.
+// Each output is an array of its own. Ops without kernels are left to others; where states are wanted, all ops are if
+// one is.
 absl::Status CudaLane::ReduceWholeArrays(const Job& job, CudaArrays& arrays, ArrayBudget& scratch, Timing* timing) {
   const Layout& layout = job.partition->layout;
   const std::int64_t width = RowOf(job.spec.dtype).bytes;
@@ -149,6 +152,12 @@ absl::Status CudaLane::ReduceWholeArrays(const Job& job, CudaArrays& arrays, Arr
   const absl::StatusOr<std::vector<std::byte*>> answers = job.place(layout.outputs, /*groups=*/1, /*keys=*/nullptr);
   if (!answers.ok()) return answers.status();
 
+  if (job.states != nullptr) {
+    State none;
+    none.partial.count = layout.elements;
+    none.entries.resize(job.spec.ops.size());
+    job.states->assign(static_cast<std::size_t>(layout.outputs), none);
+  }
   std::vector<std::unique_ptr<ArrayMemory>> others;
   std::map<OtherOperand, const std::byte*> held;  // in `others`, or where they were; null: not yet
   Job rest = job;
@@ -171,8 +180,11 @@ absl::Status CudaLane::ReduceWholeArrays(const Job& job, CudaArrays& arrays, Arr
     for (std::int64_t output = 0; answered && output < layout.outputs && !op_errors.Ended(output); ++output) {
       absl::Status op_error;
       const std::int64_t begin = layout.Start(output) * width;
+      Entries* const state =
+          job.states == nullptr ? nullptr : &(*job.states)[static_cast<std::size_t>(output)].entries[i];
+      std::byte* const to = answers->empty() ? nullptr : (*answers)[i] + output * bytes;
       const absl::Status status = array->Answer(call, *data + begin, other == nullptr ? nullptr : other + begin,
-                                                layout.elements, (*answers)[i] + output * bytes, &op_error);
+                                                layout.elements, to, state, &op_error);
       if (!status.ok()) Abandon();  // what is in flight uses memory of the answer
       // The host may have what the device has no memory or no kernel for.
       answered = !absl::IsResourceExhausted(status) && !absl::IsUnimplemented(status);
@@ -189,19 +201,27 @@ absl::Status CudaLane::ReduceWholeArrays(const Job& job, CudaArrays& arrays, Arr
     *job.errors = errors;
   }
   if (!status.ok() || left.empty()) return status;
+  if (job.states != nullptr) {
+    rest.spec.ops = job.spec.ops;
+    left.resize(job.spec.ops.size());
+    std::iota(left.begin(), left.end(), std::size_t{0});
+  }
 
   memory.reset();  // the rest may need the room
   array.reset();
   others.clear();
   rest.place = [&](std::int64_t, std::int64_t, const std::byte*) {
     std::vector<std::byte*> places;
-    for (const std::size_t op : left) places.push_back((*answers)[op]);
+    for (const std::size_t op : left) {
+      if (!answers->empty()) places.push_back((*answers)[op]);
+    }
     return places;
   };
   std::vector<absl::Status> rest_errors;
   if (job.errors != nullptr) rest.errors = &rest_errors;
-  status = AnsweredByAccumulators(rest.spec) ? ReduceFromStates(rest, arrays, scratch, timing)
-                                             : ReduceOnHost(rest, arrays, scratch, timing);
+  status = AnsweredByAccumulators(rest.spec) && HasKernels(rest.spec.dtype)
+               ? ReduceFromStates(rest, arrays, scratch, timing)
+               : ReduceOnHost(rest, arrays, scratch, timing);
   for (std::size_t i = 0; i < rest_errors.size(); ++i) (*job.errors)[left[i]] = rest_errors[i];
   return status;
 }

@@ -122,7 +122,8 @@ absl::Status CudaLane::GroupReduction::AnswerAsArrays(std::size_t op, const std:
     absl::Status op_error;
     const auto* const data = static_cast<const std::byte*>(array_.data) + whole[0].start * width_;
     const absl::Status status =
-        array.Answer(call, data, /*other=*/nullptr, whole[0].end, answers_[op] + output * answer_bytes, &op_error);
+        array.Answer(call, data, /*other=*/nullptr, whole[0].end, answers_[op] + output * answer_bytes,
+                     /*state=*/nullptr, &op_error);
     if (!status.ok()) lane_.Abandon();  // what is in flight uses memory of the answer
     if (!status.ok()) return status;
     if (!op_error.ok()) errors_.Fail(op, output, op_error);

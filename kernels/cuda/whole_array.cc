@@ -11,6 +11,7 @@
 #include "kernels/cuda/status.h"
 #include "kernels/exact/terms.h"
 #include "kernels/folds/elements.h"
+#include "kernels/folds/fold.h"
 #include "kernels/folds/histogram_bins.h"
 #include "kernels/folds/quantile_answers.h"
 #include "kernels/system/failpoint.h"
@@ -29,17 +30,27 @@ int CudaLane::WholeArray::DigitFor(int bytes, std::size_t brackets, std::int64_t
 }
 
 bool CudaLane::WholeArray::Answers(const Job& job, const OpCall& call) {
+  if (call.op == Op::kFingerprint) return AnswersFingerprint(job, call);
   if (OtherOf(call.op) != OtherOperand::kNone) return AnswersPairs(job, call);
   if (IsFromCounts(job, call)) return true;
   if (call.op == Op::kDistinctExact) return RowOf(job.spec.dtype).bytes == 2;
-  return !HasAccumulator(call) && TermsOf(call.op).empty() && call.op != Op::kFingerprint;
+  return !HasAccumulator(call) && TermsOf(call.op).empty();
 }
 
 absl::Status CudaLane::WholeArray::Answer(const OpCall& call, const std::byte* data, const std::byte* other,
-                                          std::int64_t count, std::byte* answers, absl::Status* op_error) {
+                                          std::int64_t count, std::byte* answers, Entries* state,
+                                          absl::Status* op_error) {
   memory_.clear();
   if (absl::Status why = WhyStop(job_); !why.ok()) return why;
-  if (other != nullptr) return Pairs(call, data, other, count, answers);
+  if (HasState(call.op)) {
+    absl::StatusOr<Entries> found = StateOf(call, data, other, count);
+    if (!found.ok()) return found.status();
+    const FoldLimits limits = UncountedLimits();
+    absl::Status status;
+    if (answers != nullptr) status = AnswerFromState(*found, *MakeDistributionFold(call, job_.spec, limits), answers);
+    if (state != nullptr) *state = *std::move(found);
+    return status;
+  }
   if (IsFromCounts(job_, call)) return FromCounts(call, data, count, answers, op_error);
   switch (call.op) {
     case Op::kHistogram:
@@ -56,6 +67,13 @@ absl::Status CudaLane::WholeArray::Answer(const OpCall& call, const std::byte* d
       return RowOf(job_.spec.dtype).bytes == 2 ? CountEachKey(call, data, count, answers, op_error)
                                                : Distinct(data, count, answers);
   }
+}
+
+absl::StatusOr<Entries> CudaLane::WholeArray::StateOf(const OpCall& call, const std::byte* data, const std::byte* other,
+                                                      std::int64_t count) {
+  if (call.op == Op::kFingerprint) return Fingerprint(call, data, count);
+  if (call.op == Op::kCompare || call.op == Op::kDistanceMax) return Compare(call, data, other, count);
+  return Pairs(call, data, other, count);
 }
 
 absl::StatusOr<std::byte*> CudaLane::WholeArray::Allocate(std::int64_t bytes, std::unique_ptr<ArrayMemory>* memory) {

@@ -18,6 +18,8 @@
 
 namespace reduced {
 
+class TermSums;
+
 class CudaLane::WholeArray {
  public:
   // On an error, what is in flight is to be waited for before this goes.
@@ -26,12 +28,15 @@ class CudaLane::WholeArray {
 
   // Whether there are kernels for an op of the job.
   static bool Answers(const Job& job, const OpCall& call);
+  // Whether these find what the op's state has.
+  static bool HasState(Op op) { return op == Op::kFingerprint || OtherOf(op) != OtherOperand::kNone; }
 
   // Answers one op of the `count` > 0 elements at `data`, which are aligned to their size, and as many at `other`;
-  // null: the op has no other operand. *op_error: as of DistributionFold::Finish. RESOURCE_EXHAUSTED: the device has no
-  // memory. UNIMPLEMENTED: these elements have no kernel.
+  // null: the op has no other operand. `answers` may be null if `state`, of ops that have one, is not: then it gets the
+  // entries. *op_error: as of DistributionFold::Finish. RESOURCE_EXHAUSTED: the device has no memory. UNIMPLEMENTED:
+  // these elements have no kernel.
   absl::Status Answer(const OpCall& call, const std::byte* data, const std::byte* other, std::int64_t count,
-                      std::byte* answers, absl::Status* op_error);
+                      std::byte* answers, Entries* state, absl::Status* op_error);
 
  private:
   // Elements, or keys that were gathered.
@@ -75,9 +80,19 @@ class CudaLane::WholeArray {
 
   absl::Status Top(const OpCall& call, const std::byte* data, std::int64_t count, std::byte* answers,
                    absl::Status* op_error);
+  // The state of an op.
+  absl::StatusOr<Entries> StateOf(const OpCall& call, const std::byte* data, const std::byte* other,
+                                  std::int64_t count);
+  static bool AnswersFingerprint(const Job& job, const OpCall& call);
+  absl::StatusOr<Entries> Fingerprint(const OpCall& call, const std::byte* data, std::int64_t count);
   static bool AnswersPairs(const Job& job, const OpCall& call);
-  absl::Status Pairs(const OpCall& call, const std::byte* data, const std::byte* other, std::int64_t count,
-                     std::byte* answers);
+  absl::StatusOr<Entries> Pairs(const OpCall& call, const std::byte* data, const std::byte* other, std::int64_t count);
+  // Adds the sums of all finite pairs. *nans, *infinities: how many other ones there are.
+  absl::Status AddPairSums(const OpCall& call, const std::byte* data, const std::byte* other, std::int64_t count,
+                           TermSums* sums, std::int64_t* nans, std::int64_t* infinities);
+  // Of compare and distance_max.
+  absl::StatusOr<Entries> Compare(const OpCall& call, const std::byte* data, const std::byte* other,
+                                  std::int64_t count);
   // Of elements of 8 bits: all ops that AnsweredByCounts, but for those of accumulators that have kernels.
   static bool IsFromCounts(const Job& job, const OpCall& call);
   absl::Status FromCounts(const OpCall& call, const std::byte* data, std::int64_t count, std::byte* answers,

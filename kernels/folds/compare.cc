@@ -28,6 +28,9 @@ namespace {
 
 constexpr double kNoFigure = std::numeric_limits<double>::quiet_NaN();
 
+// x, but of all NaNs the same one: conversions differ in what they leave of the bits.
+double Number(double x) { return std::isnan(x) ? kNoFigure : x; }
+
 // The element that is the first in some respect: the less its rank is, and then its index, the better.
 struct Record {
   static constexpr std::uint64_t kNone = ~std::uint64_t{0};
@@ -95,8 +98,8 @@ class CompareFold final : public DistributionFold {
     store(static_cast<double>(mismatches_));
     const Record& first = records_.front();
     store(index(first));
-    store(first.any() ? first.x : kNoFigure);
-    store(first.any() ? first.y : kNoFigure);
+    store(first.any() ? Number(first.x) : kNoFigure);
+    store(first.any() ? Number(first.y) : kNoFigure);
     for (std::size_t i = 1; i < records_.size(); ++i) {
       store(records_[i].any() ? FigureOfRank(records_[i].rank) : kNoFigure);
       store(index(records_[i]));
@@ -117,7 +120,7 @@ class CompareFold final : public DistributionFold {
       const Record& record = records_[i];
       if (!record.any()) continue;
       const auto at = static_cast<std::uint64_t>(index_of(static_cast<std::int64_t>(record.index)));
-      const auto bits = [](double x) { return std::bit_cast<std::uint64_t>(std::isnan(x) ? kNoFigure : x); };
+      const auto bits = [](double x) { return std::bit_cast<std::uint64_t>(Number(x)); };
       const std::uint64_t words[kRecordWords] = {record.rank, at, bits(record.x), bits(record.y)};
       for (std::size_t word = 0; word < kRecordWords; ++word) to->Add(RecordKey(i, word), words[word]);
     }

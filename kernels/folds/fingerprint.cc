@@ -2,6 +2,8 @@
 // position of a word in the output or, of a part of a larger array, in that (OpParameters::shard). A word is an element
 // of up to 4 bytes, as an unsigned number; elements of 8 bytes are two words, the lower one first. Adding 1 tells a
 // zero from a word that is not there. The answer is, for each base, the bytes of an element plus a times the sum.
+#include "kernels/folds/fingerprint.h"
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -11,8 +13,6 @@
 #include <numeric>
 #include <span>
 
-#include "kernels/algebra/layout.h"
-#include "kernels/algebra/polynomial.h"
 #include "kernels/folds/elements.h"
 #include "kernels/folds/fingerprint_tiles.h"
 #include "kernels/folds/folds.h"
@@ -32,7 +32,9 @@ Residues InverseOfBasesMinusOne() {
   return inverse;
 }
 
-// The sum of a^j for j from 0 on, (a^count - 1) / (a - 1).
+}  // namespace
+
+// (a^count - 1) / (a - 1)
 Residues SumOfPowers(std::uint64_t count) {
   static const Residues inverse = InverseOfBasesMinusOne();
   Residues power = PowersOfBases(count);
@@ -40,14 +42,9 @@ Residues SumOfPowers(std::uint64_t count) {
   return MultipliedAndAdded(power, inverse, {});
 }
 
-// Where the elements of a part are in the whole array.
-struct Place {
-  std::int64_t begin = 0;
-  Layout layout{};  // of the part, all of whose dimensions are reduced: how far each element lies behind the first one
-};
-Place PlaceOf(const Shard& shard) {
-  Place place{.layout = {.elements = std::accumulate(shard.part.begin(), shard.part.end(), std::int64_t{1},
-                                                     std::multiplies<>())}};
+PlaceOfPart PlaceOf(const Shard& shard) {
+  PlaceOfPart place{.layout = {.elements = std::accumulate(shard.part.begin(), shard.part.end(), std::int64_t{1},
+                                                           std::multiplies<>())}};
   std::vector<Dimension>& dimensions = place.layout.reduced;
   std::int64_t stride = 1;
   for (std::size_t i = shard.whole.size(); i-- > 0; stride *= shard.whole[i]) {
@@ -62,6 +59,8 @@ Place PlaceOf(const Shard& shard) {
   }
   return place;
 }
+
+namespace {
 
 class FingerprintFold final : public DistributionFold {
  public:
@@ -167,7 +166,7 @@ class FingerprintFold final : public DistributionFold {
   const int bytes_, words_;  // of an element
   const bool is_part_;
   const std::int64_t first_;
-  Place place_{};
+  PlaceOfPart place_{};
   std::int64_t count_ = 0;
   Residues sum_{};
   std::uint64_t next_ = 0;  // a word's position

@@ -1,9 +1,9 @@
-// Ops about the distribution of an array in the memory of a GPU, and about two arrays there: the time from the call to
-// the answers in host memory, and of the kernels alone, in plain reads of the same bytes. Each answer is compared with
-// that of the CPU engine.
+// Ops about the distribution of an array in the memory of a GPU, fingerprints of it, and ops about two arrays there:
+// the time from the call to the answers in host memory, and of the kernels alone, in plain reads of the same bytes.
+// Each answer is compared with that of the CPU engine.
 //
-// usage: bench_answers [MIB [REPEATS [parts|pairs|bytes]]]: only quantiles of many outputs, ops about two arrays, or
-// elements of 8 bits
+// usage: bench_answers [MIB [REPEATS [parts|pairs|bytes|bits]]]: only quantiles of many outputs, ops about two arrays,
+// elements of 8 bits, or fingerprints and comparisons
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -243,7 +243,48 @@ class Bench {
     return right;
   }
 
+  // Fingerprints, of the whole and of a part whose rows lie apart in a larger array.
+  bool RunFingerprints(DType dtype) {
+    Write(dtype, kNormal, 0, &host_, *memory_);
+    const std::int64_t count = bytes_ / RowOf(dtype).bytes, row = (std::int64_t{1} << 20) / RowOf(dtype).bytes;
+    OpParameters part;
+    part.shard = Shard{.whole = {count / row, 3 * row}, .offset = {0, row}, .part = {count / row, row}};
+    const bool right = Run(dtype, kNormal, kWhole, {"fingerprint", {Op::kFingerprint}});
+    return Run(dtype, kNormal, kWhole, {"of rows of 1 MiB", {OpCall(Op::kFingerprint, std::move(part))}}) && right;
+  }
+
+  // Comparisons of equal arrays, of such that differ in 1,000 places, and of others.
+  bool RunComparisons(DType dtype) {
+    Write(dtype, kNormal, 0, &host_, *memory_);
+    host_other_ = host_;
+    absl::StatusOr<std::unique_ptr<ArrayMemory>> memory = gpu_.Allocate(bytes_);
+    if (!memory.ok()) Fail(memory.status());
+    other_ = *std::move(memory);
+    bool right = true;
+    for (const DataRow& how : {DataRow{"equal", kNormal.value}, {"nearly equal", kNormal.value}}) {
+      if (const absl::Status status = other_->Write(0, host_other_.data(), bytes_); !status.ok()) Fail(status);
+      right = RunComparison(dtype, how) && right;
+      for (std::int64_t i = 0; i < 1000; ++i) {
+        host_other_[static_cast<std::size_t>(bytes_ / 1000 * i / RowOf(dtype).bytes * RowOf(dtype).bytes)] ^=
+            std::byte{1};
+      }
+    }
+    Write(dtype, kNormal, static_cast<std::uint64_t>(bytes_), &host_other_, *other_);
+    right = RunComparison(dtype, {"different", kNormal.value}) && right;
+    other_ = nullptr;
+    return right;
+  }
+
  private:
+  bool RunComparison(DType dtype, const DataRow& how) {
+    OpParameters rules;
+    rules.rtol = 1e-5;
+    rules.atol = 1e-8;
+    rules.other = dtype;
+    const bool right = Run(dtype, how, kWhole, {"compare", {OpCall(Op::kCompare, std::move(rules))}});
+    return Run(dtype, how, kWhole, {"distance_max", {OpCall(Op::kDistanceMax).With(dtype)}}) && right;
+  }
+
   // Elements from number `first` on of endless data.
   static void Write(DType dtype, const DataRow& data, std::uint64_t first, std::vector<std::byte>* host,
                     ArrayMemory& memory) {
@@ -309,20 +350,26 @@ int Main(int argc, char** argv) {
   Bench bench(**cpu, **gpu, bytes, repeats);
   bool right = true;
   const std::string only = argc > 3 ? argv[3] : "";
+  const auto runs = [&only](const char* what) { return only.empty() || only == what; };
   for (const DType dtype : {DType::kU8, DType::kF8E4M3, DType::kF8E5M2}) {
-    if (!only.empty() && only != "bytes") continue;
+    if (!runs("bytes")) continue;
     right = bench.Run(dtype, kNormal) && right;
     for (const DataRow& data : {kOthers[1], kOthers[2], kOthers[3]}) right = bench.Run(dtype, data) && right;
   }
-  if (only == "bytes") return right ? 0 : 1;
+  for (const DType dtype : {DType::kF32, DType::kF64, DType::kBF16, DType::kF8E4M3, DType::kU8}) {
+    if (runs("bits")) right = bench.RunFingerprints(dtype) && right;
+  }
+  for (const DType dtype : {DType::kF32, DType::kF64, DType::kBF16, DType::kI32, DType::kI64, DType::kU8}) {
+    if (runs("bits")) right = bench.RunComparisons(dtype) && right;
+  }
   for (const DType dtype : {DType::kF32, DType::kF64, DType::kU8}) {
-    if (only != "pairs") right = bench.RunParts(dtype, kNormal) && right;
+    if (runs("parts")) right = bench.RunParts(dtype, kNormal) && right;
   }
   for (const DType dtype : {DType::kF32, DType::kF64, DType::kF16, DType::kBF16}) {
-    if (only != "parts") right = bench.RunPairs(dtype, kNormal) && right;
+    if (runs("pairs")) right = bench.RunPairs(dtype, kNormal) && right;
   }
   for (const DataRow& data : kOthers) {
-    if (only != "parts") right = bench.RunPairs(DType::kF32, data) && right;
+    if (runs("pairs")) right = bench.RunPairs(DType::kF32, data) && right;
   }
   if (!only.empty()) return right ? 0 : 1;
   for (const DType dtype : {DType::kF32, DType::kF64, DType::kI32, DType::kF16}) {

@@ -46,6 +46,7 @@ std::vector<OpCall> AllCalls(DType dtype) {
       {Op::kBottomK, {.k = 1000}},
       {Op::kArgBottomK, {.k = 7}},
       Op::kDistinct,
+      Op::kFingerprint,
       Op::kCount,
       Op::kDistinctExact,
   };

@@ -5,11 +5,14 @@
 #include <span>
 #include <vector>
 
+#include "kernels/cuda/compare.h"
 #include "kernels/cuda/count_bytes.h"
+#include "kernels/cuda/fingerprint.h"
 #include "kernels/cuda/histogram.h"
 #include "kernels/cuda/pair_sums.h"
 #include "kernels/cuda/selection.h"
 #include "kernels/cuda/sketch.h"
+#include "kernels/folds/fingerprint_tiles.h"
 #include "kernels/folds/histogram_bins.h"
 #include "kernels/folds/sketch.h"
 #include "tests/fake_cuda/fake_cuda.h"
@@ -97,6 +100,55 @@ cudaError_t LaunchPairSums(const PairSumsLaunch& launch) {
             if (term == SumTerm::kDistance) add(x, 1, x < y), add(y, 1, x >= y);
           }
         }
+      }
+    });
+  });
+}
+
+int FingerprintBlocks(std::int64_t /*bytes*/, std::int64_t /*stretches*/, int /*multiprocessors*/) { return 2; }
+
+// The first block has everything.
+cudaError_t LaunchFingerprint(const FingerprintLaunch& launch) {
+  return LaunchDistribution([&] {
+    for (std::int64_t i = 0; i < launch.stretches; ++i) {
+      const std::byte* const stretch = launch.data + i * launch.bytes;
+      const std::uintptr_t beyond = reinterpret_cast<std::uintptr_t>(stretch) % 16;
+      const Residues of_first = PowersOfBases(beyond / static_cast<unsigned>(launch.word_bytes));
+      Residues* const sums = launch.sums + i * launch.blocks;
+      std::fill_n(sums, launch.blocks, Residues{});
+      sums[0] = MultipliedAndAdded(PolynomialOfWords(stretch, launch.word_bytes, launch.bytes / launch.word_bytes),
+                                   of_first, {});
+    }
+  });
+}
+
+int CompareBlocks(DType /*dtype*/, std::int64_t /*count*/, int /*multiprocessors*/) { return 3; }
+
+cudaError_t LaunchCompare(const CompareLaunch& launch) {
+  return LaunchDistribution([&] {
+    VisitPairType(launch.dtype, [&]<class T>(T) {
+      const auto* const x = static_cast<const T*>(launch.x);
+      const auto* const y = static_cast<const T*>(launch.y);
+      for (int block = 0; block < launch.blocks; ++block) {  // each has a piece
+        PairFigures<T> figures;
+        for (std::int64_t i = launch.count * block / launch.blocks; i < launch.count * (block + 1) / launch.blocks;
+             ++i) {
+          if (!figures.Add(x[i], y[i], i, launch.rules)) continue;
+          const unsigned long long at = (*launch.gathered)++;
+          if (at >= launch.room) continue;
+          static_cast<T*>(launch.gathered_x)[at] = x[i];
+          static_cast<T*>(launch.gathered_y)[at] = y[i];
+        }
+        ComparedPairs out;
+        std::copy(std::begin(figures.count), std::end(figures.count), out.count);
+        if (!kIsFloat<T>) std::copy(std::begin(figures.squares), std::end(figures.squares), out.squares);
+        for (std::size_t r = 0; r < kComparisonRecords; ++r) {
+          ComparedPairs::Record& record = out.record[r] = figures.record(static_cast<int>(r));
+          if (record.index == ComparedPairs::kNone) continue;
+          std::memcpy(&record.x, x + record.index, sizeof(T));
+          std::memcpy(&record.y, y + record.index, sizeof(T));
+        }
+        launch.out[block] = out;
       }
     });
   });

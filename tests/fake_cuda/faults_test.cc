@@ -267,19 +267,23 @@ absl::Status Distributions(Engine& engine) {
               {Op::kHistogram, {.edges = {1, 101, 20'001}}},
               {Op::kArgTopK, {.k = 2}},
               Op::kDistinct,
-              Op::kDistinctExact};
-  double median = 0;
-  std::uint64_t counts[2] = {}, indexes[2] = {}, about = 0, distinct = 0;
+              Op::kDistinctExact,
+              Op::kFingerprint,
+              OpCall(Op::kCompare).With(spec.dtype)};
+  double median = 0, compared[kComparisonFigures] = {};
+  std::uint64_t counts[2] = {}, indexes[2] = {}, about = 0, distinct = 0, fingerprint[2] = {};
   const auto place = [&](std::int64_t, std::int64_t, const std::byte*) {
     std::vector<std::byte*> places = {reinterpret_cast<std::byte*>(&median)};
-    for (std::uint64_t* const each : {counts, indexes, &about, &distinct}) {
+    for (std::uint64_t* const each : {counts, indexes, &about, &distinct, fingerprint}) {
       places.push_back(reinterpret_cast<std::byte*>(each));
     }
+    places.push_back(reinterpret_cast<std::byte*>(compared));
     return places;
   };
   Job job{.spec = spec,
           .array = (*memory)->array(),
           .partition = Partition{.layout = LayoutOf(std::vector<std::int64_t>{kMany}, {true})},
+          .y = OtherArray{{spec.dtype, kMany, (*memory)->array()}},  // equal
           .place = place};
   absl::Status status = absl::InternalError("no answer");
   absl::Notification done;
@@ -296,6 +300,10 @@ absl::Status Distributions(Engine& engine) {
   EXPECT_EQ(indexes[1], kMany - 2U);
   EXPECT_NEAR(static_cast<double>(about), kMany, 0.03 * kMany);
   EXPECT_EQ(distinct, std::uint64_t{kMany});
+  static const std::uint64_t first = fingerprint[0];  // of the first call, whichever engine answered it
+  EXPECT_EQ(fingerprint[0], first);
+  EXPECT_EQ(compared[0], 0);  // mismatches
+  EXPECT_EQ(compared[4], 0);  // the greatest difference
   return status;
 }
 
