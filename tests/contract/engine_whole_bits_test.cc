@@ -1,6 +1,5 @@
 // Fingerprints and comparisons of long arrays in the memory of a GPU, by kernels: the answers and the states are those
 // of the CPU engine, byte for byte, whatever the bits, the lengths and the addresses.
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
