@@ -95,9 +95,9 @@ void NormalizeFlagNames(int argc, char** argv) {
 
 // Where sources are joined, clang-tidy takes this file for a header.
 using reduced::server::AutoByteSize;  // NOLINT(google-global-names-in-headers)
-using reduced::server::ByteSize;  // NOLINT(google-global-names-in-headers)
-using reduced::server::Defaults;  // NOLINT(google-global-names-in-headers)
-using reduced::server::TimeSpan;  // NOLINT(google-global-names-in-headers)
+using reduced::server::ByteSize;      // NOLINT(google-global-names-in-headers)
+using reduced::server::Defaults;      // NOLINT(google-global-names-in-headers)
+using reduced::server::TimeSpan;      // NOLINT(google-global-names-in-headers)
 
 ABSL_FLAG(std::vector<std::string>, listen, Defaults().listen,
           "addresses to listen on, separated by commas: host:port, [ipv6]:port (port 0: any free one) or unix:/path");
