@@ -47,7 +47,7 @@ struct F8E8M0 {
   std::uint8_t bits;
 };
 
-// X(enumerator, number, name, C++ type): those that have kernels on GPUs. The host answers the others.
+// X(enumerator, number, name, C++ type): those that GPUs have kernels for. They count the bytes of the others.
 #define REDUCED_DEVICE_DTYPES(X)   \
   X(kBool, 1, "bool", Bool)        \
   X(kI8, 2, "i8", std::int8_t)     \
