@@ -45,9 +45,11 @@ exact+=':Cuda/EngineExactTest.AnswersAsTheSchoolbookDoesBesideOtherOps/*'
 rungs=Cuda/EngineRungs
 others='Cuda/EngineMatmul.RepeatsHaveTheSameBits/*:Cuda/EnginePieces.States/f32'
 launches='Cuda/EngineLaunches.*:Cuda/*.LongRows/*:Cuda/EngineWholeArrays.AnswerAsTheCpuEngine/f32'
+launches+=':Cuda/EnginePairSlices.OnceEach/*'
 # Racecheck is about shared memory, whose use depends on the size of elements, and takes minutes for each table of values of
 # 8 bytes in the memory of the device.
 of_sizes='Cuda/EngineLaunches.OnceEach/i16_*:Cuda/EngineLaunches.OnceEach/f32_*:Cuda/*.LongRows/i16:Cuda/*.LongRows/f32:Cuda/*.LongRows/f8_e4m3fn'
+of_sizes+=':Cuda/EnginePairSlices.OnceEach/f32'
 # Answers that are not known yet are copied before they are replaced, so copies are not checked for memory that was not
 # written; the tests compare every answer.
 copies=(--check-api-memory-access no)

@@ -1,8 +1,9 @@
 // CudaLane::ReduceDistributions: the ops about distributions.
 //
-// Long outputs, whose elements are neighbours, are answered by kernels, one after the other (whole_array.h); quantiles
-// of other outputs by kernels for many of them, whatever the partition (quantiles.cc). What has no kernel, as all ops
-// but fingerprint of floats of 8 bits, is answered on the host, by the CPU engine's functions: the array, and what says
+// Long outputs, whose elements are neighbours, are answered by kernels, one after the other (whole_array.h); of other
+// outputs quantiles are by kernels for many of them, whatever the partition (quantiles.cc), and sums of pairs along
+// axes (pair_slices.h); the matrix ops have a kernel (column_products.h). What has no kernel, as all ops but
+// fingerprint of floats of 8 bits, is answered on the host, by the CPU engine's functions: the array, and what says
 // which elements belong to which output, are copied to host memory, which is counted.
 #include "kernels/cpu/distributions.h"
 
@@ -104,28 +105,36 @@ absl::Status CudaLane::ReduceDistributions(const Job& job, CudaArrays& arrays, A
   const Layout& layout = job.partition->layout;
   const bool whole = HasLongOutputs(job);
   const bool one_by_one = whole && layout.elements > LongestOfMany(job.spec.count, multiprocessors_);
-  // Quantiles, if they are answered for many outputs at once, and all other ops.
-  std::vector<std::size_t> quantiles, others(job.spec.ops.size());
+  const bool at_once = job.states == nullptr && job.spec.count * RowOf(job.spec.dtype).bytes >= kLongOutputBytes;
+  // Ops that are not answered for all outputs at once.
+  std::vector<std::size_t> others(job.spec.ops.size());
   std::iota(others.begin(), others.end(), std::size_t{0});
-  const bool short_array = job.spec.count * RowOf(job.spec.dtype).bytes < kLongOutputBytes;
-  if (job.states == nullptr && !one_by_one && !short_array && HasKernels(job.spec.dtype)) {
-    const auto is_other = [&](std::size_t op) { return !IsQuantile(job.spec.ops[op]); };
-    const auto end = std::stable_partition(others.begin(), others.end(), is_other);
-    quantiles.assign(end, others.end());
-    others.erase(end, others.end());
-  }
   SharedPlaces places(job);
-  absl::Status status = places.Reduce(quantiles, [&](Job& some) {
-    GroupReduction reduction(*this, some, arrays, scratch, timing, {});
-    absl::Status answered = reduction.Run();
-    if (!answered.ok()) Abandon();  // what is in flight uses memory of the reduction
-    return answered;
-  });
-  if (absl::IsResourceExhausted(status) || absl::IsUnimplemented(status)) {  // the host may have room, or the folds
-    others.insert(others.end(), quantiles.begin(), quantiles.end());
+  absl::Status status;
+  const auto answer_at_once = [&](absl::FunctionRef<bool(const OpCall&)> takes,
+                                  absl::FunctionRef<absl::Status(Job&)> reduce) {
+    if (!at_once || !status.ok()) return;
+    const auto end =
+        std::stable_partition(others.begin(), others.end(), [&](std::size_t op) { return !takes(job.spec.ops[op]); });
+    const std::vector<std::size_t> taken(end, others.end());
+    others.erase(end, others.end());
+    status = places.Reduce(taken, reduce);
+    if (!absl::IsResourceExhausted(status) && !absl::IsUnimplemented(status)) return;
+    others.insert(others.end(), taken.begin(), taken.end());  // the host may have room, or the folds
     std::sort(others.begin(), others.end());
     status = absl::OkStatus();
-  }
+  };
+  answer_at_once([&](const OpCall& call) { return IsQuantile(call) && !one_by_one && HasKernels(job.spec.dtype); },
+                 [&](Job& some) {
+                   GroupReduction reduction(*this, some, arrays, scratch, timing, {});
+                   absl::Status answered = reduction.Run();
+                   if (!answered.ok()) Abandon();  // what is in flight uses memory of the reduction
+                   return answered;
+                 });
+  answer_at_once([&](const OpCall& call) { return AnswersPairsAlongAxes(job, call, one_by_one); },
+                 [&](Job& some) { return ReducePairsAlongAxes(some, arrays, timing); });
+  answer_at_once([&](const OpCall& call) { return AnswersMatrix(job, call); },
+                 [&](Job& some) { return ReduceMatrices(some, arrays, timing); });
   if (!status.ok()) return status;
   status = places.Reduce(others, [&](Job& some) {
     if (AnsweredByAccumulators(some.spec)) return ReduceFromStates(some, arrays, scratch, timing);

@@ -141,6 +141,14 @@ class CudaLane {
   // The other operand in device memory, which `memory` gets if it was not there.
   absl::StatusOr<const std::byte*> HoldOther(const Job& job, const SideArray& other, CudaArrays& arrays,
                                              std::vector<std::unique_ptr<ArrayMemory>>* memory, Timing* timing);
+  class PairSlices;
+  // Ops about two arrays, of all outputs along axes at once; those that are so, where long ones may be answered one
+  // after the other. In pair_slices.cc.
+  static bool AnswersPairsAlongAxes(const Job& job, const OpCall& call, bool one_by_one);
+  absl::Status ReducePairsAlongAxes(const Job& job, CudaArrays& arrays, Timing* timing);
+  // cov_matrix and corr_matrix. In column_products.cc.
+  bool AnswersMatrix(const Job& job, const OpCall& call) const;
+  absl::Status ReduceMatrices(const Job& job, CudaArrays& arrays, Timing* timing);
   absl::Status ReduceOnHost(const Job& job, CudaArrays& arrays, ArrayBudget& scratch, Timing* timing);
   // Along axes.
   absl::Status ReduceSlices(const Job& job, CudaArrays& arrays, ArrayBudget& scratch, Timing* timing);

@@ -15,6 +15,7 @@
 #include <type_traits>
 
 #include "kernels/cuda/exact_terms.cuh"
+#include "kernels/cuda/pair_slices.h"
 #include "kernels/cuda/pair_sums.h"
 
 namespace reduced {
@@ -329,9 +330,11 @@ class WarpPairSums {
   int deposits_ = 0;  // since the bins were empty
 };
 
-template <class T, class Terms>
-__global__ void __launch_bounds__(kThreads, (kBlocks<T, Terms>))
-    PairSumsKernel(const T* __restrict__ x_data, const T* __restrict__ y_data, std::int64_t count, PairDigits* out) {
+// Adds up pairs by a block, and adds that to *out. pair(i, &x, &y) is pair i of those from `begin` on, every `step`-th
+// tile of the block's.
+template <class T, class Terms, class Pair>
+__device__ __forceinline__ void AddPairs(std::int64_t begin, std::int64_t step, std::int64_t count, PairDigits* out,
+                                         Pair pair) {
   __shared__ BlockDigits<Terms> digits;
   auto* const words = reinterpret_cast<unsigned long long*>(&digits);
   constexpr int kWords = sizeof(digits) / sizeof(*words);
@@ -340,13 +343,13 @@ __global__ void __launch_bounds__(kThreads, (kBlocks<T, Terms>))
   WarpPairSums<T, Terms> sums(&digits);
   // Whole tiles of blocks; each load of a warp is of neighbouring elements.
   constexpr std::int64_t kBlockTile = std::int64_t{kThreads} * kTile;
-  for (std::int64_t begin = blockIdx.x * kBlockTile; begin < count; begin += gridDim.x * kBlockTile) {
+  for (begin *= kBlockTile; begin < count; begin += step * kBlockTile) {
     T x[kTile], y[kTile];
 #pragma unroll
     for (int i = 0; i < kTile; ++i) {
       const std::int64_t at = begin + i * kThreads + static_cast<int>(threadIdx.x);
-      x[i] = at < count ? x_data[at] : T{};
-      y[i] = at < count ? y_data[at] : T{};
+      x[i] = y[i] = T{};
+      if (at < count) pair(at, &x[i], &y[i]);
     }
     sums.Add(x, y);
   }
@@ -357,6 +360,28 @@ __global__ void __launch_bounds__(kThreads, (kBlocks<T, Terms>))
   }
   if (threadIdx.x == 0 && digits.nans != 0) atomicAdd(&out->nans, digits.nans);
   if (threadIdx.x == 0 && digits.infinities != 0) atomicAdd(&out->infinities, digits.infinities);
+}
+
+template <class T, class Terms>
+__global__ void __launch_bounds__(kThreads, (kBlocks<T, Terms>))
+    PairSumsKernel(const T* __restrict__ x_data, const T* __restrict__ y_data, std::int64_t count, PairDigits* out) {
+  AddPairs<T, Terms>(blockIdx.x, gridDim.x, count, out,
+                     [=](std::int64_t at, T* x, T* y) { *x = x_data[at], *y = y_data[at]; });
+}
+
+// Of some outputs of a partition: blockIdx.x of them, by gridDim.y blocks each.
+template <class T, class Terms>
+__global__ void __launch_bounds__(kThreads, (kBlocks<T, Terms>))
+    PairDigitsKernel(const __grid_constant__ PairDigitsLaunch launch) {
+  const PairArray& array = launch.array;
+  const PairOffset start = PairOffsetOf(array.kept, launch.which[blockIdx.x], array.kept.count);
+  const T* const x_data = static_cast<const T*>(array.x) + start.x;
+  const T* const y_data = static_cast<const T*>(array.y) + start.y;
+  AddPairs<T, Terms>(blockIdx.y, gridDim.y, array.elements, launch.out + blockIdx.x, [&](std::int64_t at, T* x, T* y) {
+    const PairOffset offset = PairOffsetOf(array.reduced, at, array.reduced.count);
+    *x = x_data[offset.x];
+    *y = y_data[offset.y];
+  });
 }
 
 template <class T, class Terms>
@@ -396,6 +421,23 @@ cudaError_t LaunchPairSums(const PairSumsLaunch& launch) {
     });
   });
   return error;
+}
+
+cudaError_t LaunchPairDigits(const PairDigitsLaunch& launch) {
+  constexpr std::int64_t kBlockTile = std::int64_t{kThreads} * kTile;
+  const std::int64_t tiles = (launch.array.elements + kBlockTile - 1) / kBlockTile;
+  const std::int64_t wanted = (4 * launch.multiprocessors + launch.count - 1) / launch.count;
+  const dim3 grid(static_cast<unsigned>(launch.count), static_cast<unsigned>(std::min(tiles, wanted)));
+  const auto kernel = [&]<class T, class Terms>(std::type_identity<T>, Terms) {
+    PairDigitsKernel<T, Terms><<<grid, kThreads, 0, launch.stream>>>(launch);
+    return cudaGetLastError();
+  };
+  return VisitDType(launch.dtype, [&]<class T>(std::type_identity<T> type) {
+    if constexpr (kIsFloat<T>) {
+      return launch.terms.size() == 1 ? kernel(type, Distance()) : kernel(type, Correlation());
+    }
+    return cudaErrorInvalidValue;
+  });
 }
 
 }  // namespace reduced

@@ -2,8 +2,8 @@
 // the time from the call to the answers in host memory, and of the kernels alone, in plain reads of the same bytes.
 // Each answer is compared with that of the CPU engine.
 //
-// usage: bench_answers [MIB [REPEATS [parts|pairs|bytes|bits]]]: only quantiles of many outputs, ops about two arrays,
-// elements of 8 bits, or fingerprints and comparisons
+// usage: bench_answers [MIB [REPEATS [parts|pairs|slices|bytes|bits]]]: only quantiles of many outputs, ops about two
+// arrays, those along axes and matrices of columns, elements of 8 bits, or fingerprints and comparisons
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -13,6 +13,7 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -111,6 +112,7 @@ struct PartRow {
   std::int64_t rows = 0;
   std::int64_t columns = 0;
   std::int64_t keys = 0;
+  bool one_row = false;  // the other array has an element for each column of the rows
 };
 
 const PartRow kWhole = {"whole"};
@@ -124,6 +126,15 @@ const PartRow kParts[] = {{.name = "rows 16", .rows = 16},
                           {.name = "columns 1024", .columns = 1024},
                           {.name = "columns 64Ki", .columns = 65'536},
                           {.name = "1000 keys", .keys = 1000}};
+
+// Of ops about two arrays.
+const PartRow kPairParts[] = {{.name = "rows 16", .rows = 16},
+                              {.name = "rows 64", .rows = 64},
+                              {.name = "rows 1024", .rows = 1024},
+                              {.name = "rows 1024, w", .rows = 1024, .one_row = true},
+                              {.name = "rows 65536", .rows = 65'536},
+                              {.name = "columns 1024", .columns = 1024},
+                              {.name = "columns 64Ki", .columns = 65'536}};
 
 Partition PartitionOf(const PartRow& row, std::int64_t count, const ArrayRef& keys) {
   Partition partition;
@@ -228,7 +239,7 @@ class Bench {
   }
 
   // The same of two arrays.
-  bool RunPairs(DType dtype, const DataRow& data) {
+  bool RunPairs(DType dtype, const DataRow& data, std::span<const PartRow> parts = {&kWhole, 1}) {
     Write(dtype, data, 0, &host_, *memory_);
     host_other_.resize(host_.size());
     absl::StatusOr<std::unique_ptr<ArrayMemory>> memory = gpu_.Allocate(bytes_);
@@ -236,8 +247,11 @@ class Bench {
     other_ = *std::move(memory);
     Write(dtype, data, static_cast<std::uint64_t>(bytes_), &host_other_, *other_);
     bool right = true;
-    for (const Op op : {Op::kDot, Op::kWeightedMean, Op::kCosine, Op::kCorr, Op::kDistanceL1, Op::kDistanceL2}) {
-      right = Run(dtype, data, kWhole, {RowOf(op).name.data(), {OpCall(op).With(dtype)}}) && right;
+    for (const PartRow& part : parts) {
+      for (const Op op : {Op::kDot, Op::kWeightedMean, Op::kCosine, Op::kCorr, Op::kDistanceL1, Op::kDistanceL2}) {
+        if (part.rows + part.columns > 0 && (op == Op::kDot || op == Op::kDistanceL1)) continue;
+        right = Run(dtype, data, part, {RowOf(op).name.data(), {OpCall(op).With(dtype)}}) && right;
+      }
     }
     other_ = nullptr;
     return right;
@@ -272,6 +286,17 @@ class Bench {
     Write(dtype, kNormal, static_cast<std::uint64_t>(bytes_), &host_other_, *other_);
     right = RunComparison(dtype, {"different", kNormal.value}) && right;
     other_ = nullptr;
+    return right;
+  }
+
+  // Matrices of columns.
+  bool RunMatrices(DType dtype, const DataRow& data) {
+    Write(dtype, data, 0, &host_, *memory_);
+    const CallRow calls[] = {{"cov_matrix 16", {{Op::kCovMatrix, {.columns = 16}}}},
+                             {"corr_matrix 16", {{Op::kCorrMatrix, {.columns = 16}}}},
+                             {"cov_matrix 64", {{Op::kCovMatrix, {.columns = 64}}}}};
+    bool right = true;
+    for (const CallRow& call : calls) right = Run(dtype, data, kWhole, call) && right;
     return right;
   }
 
@@ -310,12 +335,17 @@ class Bench {
     job.array = {.data = host_.data()};
     job.partition = PartitionOf(part, count, {.data = host_keys_.data()});
     const bool two = OtherOf(row.calls.front().op) != OtherOperand::kNone;
-    if (two) job.y = job.weights = OtherArray{{dtype, count, {.data = host_other_.data()}}};
+    OtherArray other{{dtype, part.one_row ? part.rows : count, {.data = host_other_.data()}}};
+    if (part.one_row) other.broadcast = {{count / part.rows, 0}, {part.rows, 1}};
+    if (two) job.y = job.weights = other;
     const Timed wanted = reduced::Run(cpu_, job, 1);
     job.array = memory_->array();
     job.partition = PartitionOf(part, count, keys_ == nullptr ? ArrayRef{} : keys_->array());
-    if (two) job.y = job.weights = OtherArray{{dtype, count, other_->array()}};
-    const double read_us = two ? 2 * read_us_ : read_us_;
+    if (two) {
+      other.array.array = other_->array();
+      job.y = job.weights = other;
+    }
+    const double read_us = two && !part.one_row ? 2 * read_us_ : read_us_;
     const Timed timed = reduced::Run(gpu_, job, repeats_);
     const bool same = timed.answers == wanted.answers;
     std::printf("%-5s %-12s %-13s %-17s %9.1f %6.2f %9.1f %6.2f%s\n", std::string(RowOf(dtype).name).c_str(), data.name,
@@ -371,6 +401,10 @@ int Main(int argc, char** argv) {
   for (const DataRow& data : kOthers) {
     if (runs("pairs")) right = bench.RunPairs(DType::kF32, data) && right;
   }
+  for (const DType dtype : {DType::kF32, DType::kF64, DType::kF16}) {
+    if (runs("slices")) right = bench.RunPairs(dtype, kNormal, kPairParts) && right;
+  }
+  if (runs("slices")) right = bench.RunMatrices(DType::kF32, kNormal) && right;
   if (!only.empty()) return right ? 0 : 1;
   for (const DType dtype : {DType::kF32, DType::kF64, DType::kI32, DType::kF16}) {
     right = bench.Run(dtype, kNormal) && right;

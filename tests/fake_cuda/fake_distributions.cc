@@ -3,12 +3,15 @@
 #include <cmath>
 #include <cstring>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include "kernels/cuda/column_products.h"
 #include "kernels/cuda/compare.h"
 #include "kernels/cuda/count_bytes.h"
 #include "kernels/cuda/fingerprint.h"
 #include "kernels/cuda/histogram.h"
+#include "kernels/cuda/pair_slices.h"
 #include "kernels/cuda/pair_sums.h"
 #include "kernels/cuda/selection.h"
 #include "kernels/cuda/sketch.h"
@@ -66,6 +69,75 @@ void AddToDigits(double a, double b, bool negate, int unit, unsigned long long* 
   }
 }
 
+// Adds a pair to the sums of some terms.
+void AddPair(double x, double y, std::span<const SumTerm> terms, PairDigits* out) {
+  if (std::isnan(x) || std::isnan(y)) {
+    ++out->nans;
+  } else if (std::isinf(x) || std::isinf(y)) {
+    ++out->infinities;
+  } else {
+    for (std::size_t t = 0; t < terms.size(); ++t) {
+      const SumTerm term = terms[t];
+      const auto add = [&](double a, double b, bool negate = false) {
+        AddToDigits(a, b, negate, PairUnit(term), out->digit[t]);
+      };
+      if (term == SumTerm::kX) add(x, 1);
+      if (term == SumTerm::kY) add(y, 1);
+      if (term == SumTerm::kXX) add(x, x);
+      if (term == SumTerm::kXY) add(x, y);
+      if (term == SumTerm::kYY) add(y, y);
+      if (term == SumTerm::kDistance) add(x, 1, x < y), add(y, 1, x >= y);
+    }
+  }
+}
+
+// Where element `position` of an output lies in both arrays.
+std::pair<std::int64_t, std::int64_t> PairAt(const PairArray& array, std::int64_t output, std::int64_t position) {
+  std::int64_t x = 0, y = 0;
+  for (const auto& [dimensions, number] : {std::pair(&array.kept, output), std::pair(&array.reduced, position)}) {
+    std::int64_t left = number;
+    for (int i = dimensions->count - 1; i >= 0; --i) {
+      x += left % dimensions->size[i] * dimensions->x[i];
+      y += left % dimensions->size[i] * dimensions->y[i];
+      left /= dimensions->size[i];
+    }
+  }
+  return {x, y};
+}
+
+// Calls visit(x, y) with the arrays, if they are of floats.
+template <class Visit>
+void VisitFloats(DType dtype, const void* x, const void* y, const Visit& visit) {
+  VisitDType(dtype, [&]<class T>(std::type_identity<T>) {
+    if constexpr (kIsFloat<T>) visit(static_cast<const T*>(x), static_cast<const T*>(y));
+  });
+}
+
+template <PairFamily kFamily>
+void FoldPairs(const PairSlicesLaunch& launch) {
+  VisitFloats(launch.dtype, launch.array.x, launch.array.y, [&]<class T>(const T* x_data, const T* y_data) {
+    using Fold = PairFold<T, kFamily>;
+    for (std::int64_t output = 0; output < launch.array.outputs; ++output) {
+      Fold folds[2];  // of the halves of the output
+      for (std::int64_t first = 0; first < launch.array.elements; first += Fold::kTile) {
+        T x[Fold::kTile] = {}, y[Fold::kTile] = {};
+        for (std::int64_t i = 0; i < std::min<std::int64_t>(Fold::kTile, launch.array.elements - first); ++i) {
+          const auto [x_at, y_at] = PairAt(launch.array, output, first + i);
+          x[i] = x_data[x_at];
+          y[i] = y_data[y_at];
+        }
+        folds[first < launch.array.elements / 2 ? 0 : 1].Add(x, y);
+      }
+      folds[0].Merge(folds[1]);
+      bool known = true;
+      for (int i = 0; i < launch.ops; ++i) {
+        known = folds[0].Answer(launch.op[i], launch.question, &launch.answers[i][output]) && known;
+      }
+      if (!known) launch.open[output / 32] |= std::uint32_t{1} << (output % 32);
+    }
+  });
+}
+
 }  // namespace
 
 bool HasPairKernel(std::span<const SumTerm> terms) {
@@ -75,30 +147,50 @@ bool HasPairKernel(std::span<const SumTerm> terms) {
 
 cudaError_t LaunchPairSums(const PairSumsLaunch& launch) {
   return LaunchDistribution([&] {
-    VisitDType(launch.dtype, [&]<class T>(std::type_identity<T>) {
-      for (std::int64_t i = 0; kIsFloat<T> && i < launch.count; ++i) {
-        double x = 0, y = 0;
-        if constexpr (kIsFloat<T>) {
-          x = ToDouble(static_cast<const T*>(launch.x)[i]);
-          y = ToDouble(static_cast<const T*>(launch.y)[i]);
+    VisitFloats(launch.dtype, launch.x, launch.y, [&](const auto* x, const auto* y) {
+      for (std::int64_t i = 0; i < launch.count; ++i) AddPair(ToDouble(x[i]), ToDouble(y[i]), launch.terms, launch.out);
+    });
+  });
+}
+
+cudaError_t LaunchPairSlices(const PairSlicesLaunch& launch) {
+  return LaunchDistribution([&] {
+    if (launch.family == PairFamily::kMeans) FoldPairs<PairFamily::kMeans>(launch);
+    if (launch.family == PairFamily::kMoments) FoldPairs<PairFamily::kMoments>(launch);
+    if (launch.family == PairFamily::kDistances) FoldPairs<PairFamily::kDistances>(launch);
+  });
+}
+
+cudaError_t LaunchPairDigits(const PairDigitsLaunch& launch) {
+  return LaunchDistribution([&] {
+    VisitFloats(launch.dtype, launch.array.x, launch.array.y, [&](const auto* x, const auto* y) {
+      for (std::int64_t i = 0; i < launch.count; ++i) {
+        for (std::int64_t position = 0; position < launch.array.elements; ++position) {
+          const auto [x_at, y_at] = PairAt(launch.array, launch.which[i], position);
+          AddPair(ToDouble(x[x_at]), ToDouble(y[y_at]), launch.terms, launch.out + i);
         }
-        if (std::isnan(x) || std::isnan(y)) {
-          ++launch.out->nans;
-        } else if (std::isinf(x) || std::isinf(y)) {
-          ++launch.out->infinities;
-        } else {
-          for (std::size_t t = 0; t < launch.terms.size(); ++t) {
-            const SumTerm term = launch.terms[t];
-            const auto add = [&](double a, double b, bool negate = false) {
-              AddToDigits(a, b, negate, PairUnit(term), launch.out->digit[t]);
-            };
-            if (term == SumTerm::kX) add(x, 1);
-            if (term == SumTerm::kY) add(y, 1);
-            if (term == SumTerm::kXX) add(x, x);
-            if (term == SumTerm::kXY) add(x, y);
-            if (term == SumTerm::kYY) add(y, y);
-            if (term == SumTerm::kDistance) add(x, 1, x < y), add(y, 1, x >= y);
+      }
+    });
+  });
+}
+
+cudaError_t LaunchColumnProducts(const ColumnProductsLaunch& launch) {
+  return LaunchDistribution([&] {
+    VisitFloats(launch.dtype, launch.data, nullptr, [&](const auto* data, const auto*) {
+      for (std::int64_t row = 0; row < launch.rows; ++row) {
+        ColumnDigits* out = launch.out;
+        const auto at = [&](int column) { return ToDouble(data[row * launch.columns + column]); };
+        for (int a = 0; a < launch.columns; ++a) {
+          for (int b = a; b < launch.columns; ++b, ++out) {
+            if (!std::isfinite(at(a)) || !std::isfinite(at(b))) {
+              *launch.not_finite = 1;
+            } else {
+              AddToDigits(at(a), at(b), false, ColumnDigits::kUnit, out->digit);
+            }
           }
+        }
+        for (int a = 0; a < launch.columns; ++a, ++out) {
+          if (std::isfinite(at(a))) AddToDigits(at(a), 1, false, ColumnDigits::kUnit, out->digit);
         }
       }
     });
