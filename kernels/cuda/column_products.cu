@@ -96,7 +96,10 @@ class Task {
   __device__ Task(const ColumnProductsLaunch& launch, const int (&first)[2])
       : launch_(launch), data_(static_cast<const T*>(launch.data)), of_row_(Lane() % 4), of_group_(Lane() / 4) {
 #pragma unroll
-    for (int g = 0; g < kGroups; ++g) column_[g] = first[g / 2] + g % 2 * kGroup + of_group_;
+    for (int g = 0; g < kGroups; ++g) {
+      column_[g] = first[g / 2] + g % 2 * kGroup + of_group_;
+      SetTop(g, 0);
+    }
   }
 
   // Adds the batches of rows `batch`, batch + step, ...
@@ -112,34 +115,39 @@ class Task {
       if (!more) return;
       if (moves) {
 #pragma unroll
-        for (int g = 0; g < kGroups; ++g) top_[g] = top[g];
+        for (int g = 0; g < kGroups; ++g) SetTop(g, top[g]);
         FindOdd(x, odd);
       }
       rows_ += kBatchRows;
+      float few[2 * kGroups] = {};
 #pragma unroll
       for (int s = 0; s < kSteps; ++s) {
-        AddStep(x[s], odd[s]);
+        AddStep(x[s], odd[s], few);
         for (unsigned left = odd[s]; left != 0; left &= left - 1) {
           const std::int64_t row = batch * kBatchRows + s * kStepRows + __ffs(static_cast<int>(left)) - 1;
           AddAlone(launch_, row, column_[0] - of_group_, column_[kGroups - 2] - of_group_);
         }
       }
+#pragma unroll
+      for (int f = 0; kSame && f < 2 * kGroups; ++f) sum_[f] += few[f];
     }
   }
 
  private:
   // Beyond the matrix there are zeros.
   __device__ void Load(std::int64_t row, float (&x)[kSteps][kGroups][2]) const {
+    const T* at = data_ + row * launch_.columns;
+    const std::int64_t left = launch_.rows - row;
 #pragma unroll
     for (int s = 0; s < kSteps; ++s) {
 #pragma unroll
-      for (int g = 0; g < kGroups; ++g) {
+      for (int i = 0; i < 2; ++i) {
 #pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          const std::int64_t at = row + s * kStepRows + i * 4;
-          const bool there = at < launch_.rows && column_[g] < launch_.columns;
-          x[s][g][i] = there ? FloatOf(data_[at * launch_.columns + column_[g]]) : 0.0F;
+        for (int g = 0; g < kGroups; ++g) {
+          const bool there = s * kStepRows + i * 4 < left && column_[g] < launch_.columns;
+          x[s][g][i] = there ? FloatOf(at[column_[g]]) : 0.0F;
         }
+        at += 4 * launch_.columns;
       }
     }
   }
@@ -148,11 +156,15 @@ class Task {
 
   // x = h + l; false: it is no sum of such units.
   __device__ bool Split(float x, int g, float* h, float* l) const {
-    const float anchor = 1.5F * FloatPowerOfTwo(23 + top_[g] - kHalfBits);
-    const float low_anchor = 1.5F * FloatPowerOfTwo(23 + top_[g] - 2 * kHalfBits);
-    *h = __fsub_rn(__fadd_rn(x, anchor), anchor);
+    *h = __fsub_rn(__fadd_rn(x, anchor_[g]), anchor_[g]);
     *l = __fsub_rn(x, *h);
-    return fabsf(x) < FloatPowerOfTwo(top_[g]) && __fsub_rn(__fadd_rn(*l, low_anchor), low_anchor) == *l;
+    return fabsf(x) < limit_[g] && __fsub_rn(__fadd_rn(*l, low_anchor_[g]), low_anchor_[g]) == *l;
+  }
+  __device__ void SetTop(int g, int top) {
+    top_[g] = top;
+    limit_[g] = FloatPowerOfTwo(top);
+    anchor_[g] = 1.5F * FloatPowerOfTwo(23 + top - kHalfBits);
+    low_anchor_[g] = 1.5F * FloatPowerOfTwo(23 + top - 2 * kHalfBits);
   }
 
   // Which of the rows of each step have an element that no split is for: a bit each. Returns how many.
@@ -203,7 +215,8 @@ class Task {
     return __any_sync(kAll, moves);
   }
 
-  __device__ void AddStep(const float (&x)[kGroups][2], unsigned odd) {
+  // few: the sums of h and l, of which f32 has eight exactly.
+  __device__ void AddStep(const float (&x)[kGroups][2], unsigned odd, float (&few)[2 * kGroups]) {
     double fragment[2 * kGroups][2];
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) {
@@ -213,9 +226,7 @@ class Task {
         Split((odd >> (i * 4 + of_row_) & 1) != 0 ? 0.0F : x[g][i], g, &h, &l);
         fragment[g][i] = h;
         fragment[kGroups + g][i] = l;
-        if (!kSame) continue;
-        sum_[g] += static_cast<double>(h);
-        sum_[kGroups + g] += static_cast<double>(l);
+        if (kSame) few[g] += h, few[kGroups + g] += l;
       }
     }
 #pragma unroll
@@ -290,7 +301,8 @@ class Task {
   const T* const data_;
   const int of_row_, of_group_;  // of this lane's elements, in a step
   int column_[kGroups];
-  int top_[kGroups] = {};
+  int top_[kGroups];
+  float limit_[kGroups], anchor_[kGroups], low_anchor_[kGroups];
   int rows_ = 0;  // since all products were added to digits
   double product_[kBlocks][4] = {};
   double sum_[2 * kGroups] = {};
@@ -299,7 +311,7 @@ class Task {
 // Warps of a block have the same rows. The tasks are each 16 columns with themselves, and with each 16 later ones.
 // kOnePart: there are 16 columns at most.
 template <class T, bool kOnePart>
-__global__ void __launch_bounds__(kMostThreads)
+__global__ void __launch_bounds__(kOnePart ? 4 * kWarpSize : kMostThreads, kOnePart ? 4 : 1)
     ColumnProductsKernel(const __grid_constant__ ColumnProductsLaunch launch) {
   const int parts = (launch.columns + kTaskColumns - 1) / kTaskColumns, tasks = parts * (parts + 1) / 2;
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize, teams = static_cast<int>(blockDim.x) / kWarpSize / tasks;

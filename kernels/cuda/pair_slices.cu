@@ -16,8 +16,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr unsigned kAllLanes = ~0U;
 // Blocks of a multiprocessor that registers are to be enough for.
-template <class Fold>
-constexpr int kBlocks = sizeof(Fold) > 64 ? 2 : 3;
+constexpr int kBlocks = 2;
 
 template <class Fold>
 __device__ void MergeLanes(int lanes, Fold* fold) {
@@ -47,38 +46,35 @@ __device__ void Finish(const PairSlicesLaunch& launch, std::int64_t output, cons
 
 // Rows, or parts of them: `lanes` lanes each.
 template <class Fold, bool kVectors>
-__global__ void __launch_bounds__(kThreads, kBlocks<Fold>) RowsKernel(const __grid_constant__ PairSlicesLaunch launch) {
+__global__ void __launch_bounds__(kThreads, kBlocks) RowsKernel(const __grid_constant__ PairSlicesLaunch launch) {
   using T = typename Fold::T;
   constexpr int kElements = kVectors ? 16 / sizeof(T) : 1;
   constexpr int kLoads = Fold::kTile / kElements;
   const PairPlan& plan = launch.plan;
   const PairArray& array = launch.array;
-  const int lane = static_cast<int>(threadIdx.x) & (plan.lanes - 1);
+  const int lane = static_cast<int>(threadIdx.x) & (plan.lanes - 1), lanes_log = __ffs(plan.lanes) - 1;
   const std::int64_t units = array.outputs * plan.parts;
   const auto loads = static_cast<unsigned>(plan.run / kElements), step = static_cast<unsigned>(plan.lanes);
+  const bool one_run = plan.run == array.elements;
   const std::int64_t run_tiles = (loads + kLoads * step - 1) / (kLoads * step);
-  const std::int64_t runs = array.elements / plan.run, tiles = run_tiles * runs;
-  const std::int64_t part_tiles = (tiles + plan.parts - 1) / plan.parts;
+  const std::int64_t tiles = one_run ? run_tiles : run_tiles * (array.elements / plan.run);
+  const std::int64_t part_tiles = plan.parts == 1 ? tiles : (tiles + plan.parts - 1) / plan.parts;
   const std::int64_t y_step = array.reduced.y[array.reduced.count - 1];  // 1, or 0: y has one element for a run
-  const std::int64_t unit = (std::int64_t{blockIdx.x} * kThreads + threadIdx.x) / plan.lanes;
+  const std::int64_t unit = (std::int64_t{blockIdx.x} * kThreads + threadIdx.x) >> lanes_log;
   const std::int64_t output = plan.parts == 1 ? unit : unit / plan.parts, part = unit - output * plan.parts;
   // Lanes without a unit stay, since those of a warp merge together.
   Fold fold;
   const std::int64_t end = unit < units ? min(tiles, (part + 1) * part_tiles) : 0;
   const PairOffset start = PairOffsetOf(array.kept, unit < units ? output : 0, array.kept.count);
-  for (std::int64_t tile = part * part_tiles; tile < end; ++tile) {
-    const std::int64_t run = runs == 1 ? 0 : tile / run_tiles;
+  const auto load = [&](std::int64_t tile, T(&x)[Fold::kTile], T(&y)[Fold::kTile]) {
+    const std::int64_t run = one_run ? 0 : tile / run_tiles;
     const unsigned at = static_cast<unsigned>(tile - run * run_tiles) * kLoads * step + lane;
-    if (at >= loads) continue;
     PairOffset from = start;
-    if (runs != 1) {
+    if (!one_run) {
       const PairOffset more = PairOffsetOf(array.reduced, run, array.reduced.count - 1);
       from = {from.x + more.x, from.y + more.y};
     }
-    const T* const x_data = static_cast<const T*>(array.x) + from.x;
-    const T* const y_data = static_cast<const T*>(array.y) + from.y;
-    T x[Fold::kTile], y[Fold::kTile];
-    const auto load = [&](const T* data, T(&to)[Fold::kTile]) {
+    const auto load_one = [&](const T* data, T(&to)[Fold::kTile]) {
 #pragma unroll
       for (int i = 0; i < kLoads; ++i) {
         const unsigned index = at + i * step;
@@ -90,15 +86,29 @@ __global__ void __launch_bounds__(kThreads, kBlocks<Fold>) RowsKernel(const __gr
         }
       }
     };
-    load(x_data, x);
-    if (y_step != 0) {
-      load(y_data, y);
-    } else {
-      const T one = *y_data;
+    load_one(static_cast<const T*>(array.x) + from.x, x);
+    const T* const y_data = static_cast<const T*>(array.y) + from.y;
+    if (y_step != 0) return load_one(y_data, y);
+    const T one = *y_data;
 #pragma unroll
-      for (int i = 0; i < Fold::kTile; ++i) y[i] = at + i / kElements * step < loads ? one : T{};
+    for (int i = 0; i < Fold::kTile; ++i) y[i] = at + i / kElements * step < loads ? one : T{};
+  };
+  // Elements are on their way while the ones before are added, where there are registers for that.
+  constexpr bool kAhead = Fold::kSums == 2;
+  T x[Fold::kTile], y[Fold::kTile];
+  std::int64_t tile = part * part_tiles;
+  if (kAhead && tile < end) load(tile, x, y);
+  while (tile < end) {
+    if constexpr (kAhead) {
+      T next_x[Fold::kTile], next_y[Fold::kTile];
+      if (++tile < end) load(tile, next_x, next_y);
+      fold.Add(x, y);
+#pragma unroll
+      for (int i = 0; i < Fold::kTile; ++i) x[i] = next_x[i], y[i] = next_y[i];
+    } else {
+      load(tile++, x, y);
+      fold.Add(x, y);
     }
-    fold.Add(x, y);
   }
   MergeLanes(plan.lanes, &fold);
   if (lane != 0 || unit >= units) return;
@@ -111,8 +121,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks<Fold>) RowsKernel(const __gr
 
 // Columns, or parts of them with every parts-th row: a thread each, so that threads read neighbours.
 template <class Fold>
-__global__ void __launch_bounds__(kThreads, kBlocks<Fold>)
-    ColumnsKernel(const __grid_constant__ PairSlicesLaunch launch) {
+__global__ void __launch_bounds__(kThreads, kBlocks) ColumnsKernel(const __grid_constant__ PairSlicesLaunch launch) {
   using T = typename Fold::T;
   const PairArray& array = launch.array;
   const std::int64_t parts = launch.plan.parts;

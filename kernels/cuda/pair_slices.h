@@ -91,7 +91,9 @@ struct PairOffset {
   std::int64_t x = 0;
   std::int64_t y = 0;
 };
-__device__ inline PairOffset PairOffsetOf(const PairDimensions& dimensions, std::int64_t index, int count) {
+// Not inline: its divisions would take registers where there is one dimension.
+__device__ __noinline__ inline PairOffset PairOffsetOfMany(const PairDimensions& dimensions, std::int64_t index,
+                                                           int count) {
   PairOffset offset;
   for (int i = count - 1; i >= 0; --i) {
     std::int64_t whole = 0;
@@ -106,6 +108,10 @@ __device__ inline PairOffset PairOffsetOf(const PairDimensions& dimensions, std:
     index = whole;
   }
   return offset;
+}
+__device__ __forceinline__ PairOffset PairOffsetOf(const PairDimensions& dimensions, std::int64_t index, int count) {
+  if (count > 1) return PairOffsetOfMany(dimensions, index, count);
+  return count == 1 ? PairOffset{index * dimensions.x[0], index * dimensions.y[0]} : PairOffset{};
 }
 #endif
 
