@@ -246,7 +246,8 @@ class CudaLane::PairSlices {
   // Answers ops that the same sums answer, of some outputs.
   absl::Status AnswerOpen(const PairArray& array, const std::vector<std::size_t>& ops,
                           const std::vector<std::int64_t>& which) {
-    const std::int64_t batch = std::min<std::int64_t>(std::ssize(which), 4096);
+    constexpr std::int64_t kMost = 768;  // whose digits are 4 MiB
+    const std::int64_t batch = std::min<std::int64_t>(std::ssize(which), kMost);
     const std::int64_t digit_bytes = batch * std::int64_t{sizeof(PairDigits)};
     const absl::StatusOr<std::byte*> room = Allocate(digit_bytes + batch * std::int64_t{sizeof(which[0])});
     if (!room.ok()) return room.status();
