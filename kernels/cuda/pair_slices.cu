@@ -17,6 +17,12 @@ constexpr int kThreads = 256;
 constexpr unsigned kAllLanes = ~0U;
 // Blocks of a multiprocessor that registers are to be enough for.
 constexpr int kBlocks = 2;
+// Whether rows load elements while the ones before are added. Of f64 more blocks are better, of five sums registers are
+// too few.
+template <class Fold>
+constexpr bool kLoadsAhead = Fold::kSums == 2 && !Fold::kF64;
+template <class Fold>
+constexpr int kRowBlocks = Fold::kSums == 2 && Fold::kF64 ? 3 : kBlocks;
 
 template <class Fold>
 __device__ void MergeLanes(int lanes, Fold* fold) {
@@ -46,7 +52,8 @@ __device__ void Finish(const PairSlicesLaunch& launch, std::int64_t output, cons
 
 // Rows, or parts of them: `lanes` lanes each.
 template <class Fold, bool kVectors>
-__global__ void __launch_bounds__(kThreads, kBlocks) RowsKernel(const __grid_constant__ PairSlicesLaunch launch) {
+__global__ void __launch_bounds__(kThreads, kRowBlocks<Fold>)
+    RowsKernel(const __grid_constant__ PairSlicesLaunch launch) {
   using T = typename Fold::T;
   constexpr int kElements = kVectors ? 16 / sizeof(T) : 1;
   constexpr int kLoads = Fold::kTile / kElements;
@@ -93,8 +100,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks) RowsKernel(const __grid_con
 #pragma unroll
     for (int i = 0; i < Fold::kTile; ++i) y[i] = at + i / kElements * step < loads ? one : T{};
   };
-  // Elements are on their way while the ones before are added, where there are registers for that.
-  constexpr bool kAhead = Fold::kSums == 2;
+  constexpr bool kAhead = kLoadsAhead<Fold>;
   T x[Fold::kTile], y[Fold::kTile];
   std::int64_t tile = part * part_tiles;
   if (kAhead && tile < end) load(tile, x, y);
