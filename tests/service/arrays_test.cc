@@ -110,7 +110,7 @@ TEST_F(ArraysTest, InfoCountsWhatADeviceHasDone) {
   const v1::DeviceInfo after = InfoOf(server_).devices(0);
   EXPECT_EQ(after.reductions() - before.reductions(), 3);
   EXPECT_EQ(after.reduced_bytes() - before.reduced_bytes(),
-            3 * static_cast<std::int64_t>(SmallSum().inline_elements().size()));
+            3 * static_cast<std::int64_t>(SmallSum().inline_data().size()));
 }
 
 TEST_F(ArraysTest, AreListedInPages) {
