@@ -19,7 +19,8 @@ KERNELS_LINES = 350
 FIGURES = ROOT / "tests/bench/figures"
 # Flags in the text that are other programs': docker's, CMake's, ctest's, the benchmarks'.
 OTHER_FLAGS = {
-    "--build", "--cflags", "--check", "--describe", "--fingerprint", "--goals", "--group-add", "--format", "--help", "--install", "--libs", "--mib", "--only", "--ops",
+    "--build", "--cflags", "--check", "--cpus", "--describe", "--fingerprint", "--goals", "--gpus", "--group-add", "--format", "--help", "--install", "--libs",
+    "--memory", "--mib", "--only", "--ops",
     "--preset", "--runs", "--sizes", "--sweep", "--target", "--test-dir", "--tool", "--user",
 }
 # Options of reducectl whose values are names that --help lists.
