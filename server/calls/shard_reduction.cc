@@ -32,7 +32,7 @@
 namespace reduced::server {
 namespace {
 
-constexpr std::size_t kBetweenStops = 1024;  // outputs
+constexpr std::size_t kOutputsBetweenStops = 1024;
 
 // What a device found of its shard.
 struct Part {
@@ -320,7 +320,7 @@ class ShardReduction : public std::enable_shared_from_this<ShardReduction> {
   }
 
   absl::Status CheckStop(std::size_t number) const {
-    return number % kBetweenStops == 0 ? WhyStop(job_) : absl::OkStatus();
+    return number % kOutputsBetweenStops == 0 ? WhyStop(job_) : absl::OkStatus();
   }
 
   // From the merged states.

@@ -1,9 +1,9 @@
 // Folds of pairs in two doubles (kernels/cuda/pair_folds.h), against the exact folds of kernels/folds: what they know
 // is right, and of ordinary data they know all.
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <random>
 #include <vector>
@@ -64,8 +64,9 @@ int Check(DType dtype, const std::vector<T>& x, const std::vector<T>& y, NanPoli
   for (int i = 0; i < count; i += Fold::kTile) {
     T a[Fold::kTile] = {}, b[Fold::kTile] = {};
     for (int j = 0; j < Fold::kTile && i + j < count; ++j) {
-      a[j] = x[static_cast<std::size_t>(i + j)];
-      b[j] = y[static_cast<std::size_t>(i + j)];
+      const std::size_t at = static_cast<std::size_t>(i) + static_cast<std::size_t>(j);
+      a[j] = x[at];
+      b[j] = y[at];
     }
     parts[i / Fold::kTile % 3].Add(a, b);
   }
@@ -84,7 +85,7 @@ int Check(DType dtype, const std::vector<T>& x, const std::vector<T>& y, NanPoli
     if (!parts[0].Answer(row.op, {count, spec.ddof, policy == NanPolicy::kOmit}, &got)) continue;
     ++known;
     const double wanted = ExactAnswer(row.op, spec, x.data(), y.data());
-    EXPECT_EQ(std::memcmp(&got, &wanted, sizeof(got)), 0)
+    EXPECT_EQ(std::bit_cast<std::uint64_t>(got), std::bit_cast<std::uint64_t>(wanted))
         << row.name << " of " << count << " " << RowOf(dtype).name << ": got " << got << ", not " << wanted;
   }
   return known;
