@@ -144,7 +144,7 @@ struct MergeReply {
 
 // Where an array is stored, and for how long.
 struct PutOptions {
-  // A name of ServerInfo.devices. Empty: the first GPU, or the memory of the CPU if the server has no GPU. "cuda:*":
+  // A name of ServerInfo.devices. Empty: the GPU with the most room, or the CPU's memory if there is no GPU. "cuda:*":
   // cut along the first dimension over all GPUs, which reduce it at the same time: see ArrayInfo.shards.
   std::string device{};
   // At most 64 bytes. Whoever deletes the array gives the same owner. See Client::DefaultOwner.

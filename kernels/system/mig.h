@@ -9,8 +9,8 @@
 namespace reduced {
 
 // OK, or FAILED_PRECONDITION: the process would use one of several instances that it can see, which nobody has chosen.
-// `visible`: CUDA_VISIBLE_DEVICES, null if it is not set. `count`: the instances that there are; called only if that
-// decides.
+// `visible`: CUDA_VISIBLE_DEVICES, null if it is not set. `count`: returns the number of instances; it is called only
+// if the answer depends on it.
 absl::Status CheckMig(const char* visible, absl::FunctionRef<int()> count);
 
 }  // namespace reduced

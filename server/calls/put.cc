@@ -25,6 +25,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "kernels/engine/stopwatch.h"
@@ -116,6 +117,10 @@ class PutCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     feeder_.Declare(array_.bytes);
     if (array_.device != kAllGpus) {
       const absl::StatusOr<Engine*> engine = backend_.engines.OnDevice(array_.device);
+      if (!engine.ok() && backend_.engines.Get(EngineKind::kCuda).ok()) {
+        return {engine.status().code(),
+                absl::StrCat(std::string(engine.status().message()), "; or ", kAllGpus, ", for all GPUs")};
+      }
       if (!engine.ok()) return engine.status();
       engine_ = *engine;
       array_.device = engine_->info().name;

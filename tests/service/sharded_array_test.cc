@@ -252,8 +252,11 @@ TEST(ShardedArray, IsOnOneGpuOrTheCpuIfNobodyAsksForMore) {
   ASSERT_TRUE(PutElements(cluster.client(), HeaderFor(DType::kU8, {10}, ""), std::string(10, 1), 10, &array).ok());
   EXPECT_EQ(array.device(), "cuda:0");
   EXPECT_EQ(array.shards_size(), 0);
+  grpc::Status status =
+      PutElements(cluster.client(), HeaderFor(DType::kU8, {10}, "cuda:2"), std::string(10, 1), 10, &array);
+  EXPECT_THAT(status.error_message(), HasSubstr("got 'cuda:2'; allowed: cpu, cuda:0, cuda:1; or cuda:*, for all GPUs"));
   const Cluster none(0);
-  const grpc::Status status = PutElements(none.client(), HeaderFor(DType::kU8, {10}), std::string(10, 1), 10, &array);
+  status = PutElements(none.client(), HeaderFor(DType::kU8, {10}), std::string(10, 1), 10, &array);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
   EXPECT_THAT(status.error_message(), HasSubstr("device: got 'cuda:*'; allowed: cpu"));
 }
@@ -376,7 +379,7 @@ TEST(ShardedReduction, OfGroupsAndMasks) {
     if (masked) *request.mutable_where()->mutable_elements() = mask;
     if (masked) array.Agrees(request);
     *request.mutable_keys()->mutable_keys() = Inline(v1::DTYPE_I32, keys, {kRows});
-    array.Agrees(request);  // of the keys that there are
+    array.Agrees(request);  // of keys to be found
     request.set_return_state(true);
     array.Agrees(request);
     request.set_omit_results(true);

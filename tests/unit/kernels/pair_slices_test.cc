@@ -1,5 +1,5 @@
-// Folds of pairs in two doubles (kernels/cuda/pair_folds.h), against the exact folds of kernels/folds: what they know
-// is right, and of ordinary data they know all.
+// Folds of pairs in two doubles (kernels/cuda/pair_folds.h), against the exact folds of kernels/folds: each known
+// answer is the exact one, and of ordinary data every answer is known.
 #include <bit>
 #include <cmath>
 #include <cstddef>
