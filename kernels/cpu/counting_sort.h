@@ -1,9 +1,8 @@
-// What grouping rows takes: memory of the budget, all rows in pieces between which it may stop, and a counting sort.
+// What grouping rows takes: memory of the budget, and a counting sort.
 #ifndef REDUCED_KERNELS_CPU_COUNTING_SORT_H_
 #define REDUCED_KERNELS_CPU_COUNTING_SORT_H_
 
 #include <algorithm>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -13,18 +12,13 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "kernels/cpu/arrays.h"
+#include "kernels/cpu/for_ranges.h"
 #include "kernels/cpu/grouping.h"
 #include "kernels/engine/array.h"
 #include "kernels/engine/array_budget.h"
-#include "oneapi/tbb/blocked_range.h"
-#include "oneapi/tbb/parallel_for.h"
-#include "oneapi/tbb/task_arena.h"
 
 namespace reduced {
-
-inline constexpr std::int64_t kPieceRows = 1 << 16;  // rows between two looks at whether to stop
 
 // Memory for `count` items, all bytes of which are 0.
 template <class T>
@@ -44,29 +38,6 @@ T ElementAt(const std::byte* elements, std::int64_t i) {
   return element;
 }
 
-// Runs `piece(begin, end)` over all rows on the threads of the arena, unless it is to stop.
-template <class Piece>
-absl::Status ForPieces(std::int64_t rows, const GroupingContext& context, const Piece& piece) {
-  absl::Mutex mutex;
-  absl::Status why;
-  std::atomic<bool> stop = false;
-  const auto run = [&](const tbb::blocked_range<std::int64_t>& range) {
-    if (stop.load(std::memory_order_relaxed)) return;
-    if (const absl::Status status = context.why_stop(); !status.ok()) {
-      stop.store(true, std::memory_order_relaxed);
-      const absl::MutexLock lock(&mutex);
-      why.Update(status);
-      return;
-    }
-    piece(range.begin(), range.end());
-  };
-  context.arena.execute([&] {
-    tbb::parallel_for(tbb::blocked_range<std::int64_t>(0, rows, static_cast<std::size_t>(kPieceRows)), run,
-                      tbb::simple_partitioner());
-  });
-  return why;
-}
-
 // A stable counting sort: calls move(row, place) with each row that is in a bucket, bucket_of(row) < buckets, and not
 // kNoGroup. It is asked twice and answers the same. Each stretch of rows has counts of its own, which then become the
 // places of its rows: in the order of the buckets, and among those of one bucket in the order of the stretches.
@@ -84,27 +55,18 @@ absl::Status CountingSort(std::int64_t rows, std::int64_t buckets, const Groupin
   if (!counts.ok()) return counts.status();
   // Runs `each(count of the row's bucket in the stretch, row)` for all rows.
   const auto walk = [&](const auto& each) {
-    absl::Mutex mutex;
-    absl::Status why;
-    context.arena.execute([&] {
-      tbb::parallel_for(std::int64_t{0}, stretches, [&](std::int64_t s) {
-        std::uint32_t* const own = *counts + s * buckets;
-        const std::int64_t end = std::min(rows, (s + 1) * stretch);
-        for (std::int64_t row = s * stretch; row < end; ++row) {
-          if (row % kPieceRows == 0) {
-            const absl::Status status = context.why_stop();
-            if (!status.ok()) {
-              const absl::MutexLock lock(&mutex);
-              why.Update(status);
-              return;
-            }
-          }
-          const std::uint32_t bucket = bucket_of(row);
-          if (bucket != kNoGroup) each(own + bucket, row);
+    return ForAll(stretches, context.arena, [&](std::int64_t s) {
+      std::uint32_t* const own = *counts + s * buckets;
+      const std::int64_t end = std::min(rows, (s + 1) * stretch);
+      for (std::int64_t row = s * stretch; row < end; ++row) {
+        if (row % kPieceRows == 0) {
+          if (absl::Status why = context.why_stop(); !why.ok()) return why;
         }
-      });
+        const std::uint32_t bucket = bucket_of(row);
+        if (bucket != kNoGroup) each(own + bucket, row);
+      }
+      return absl::OkStatus();
     });
-    return why;
   };
   absl::Status status = walk([](std::uint32_t* count, std::int64_t /*row*/) { ++*count; });
   if (!status.ok()) return status;

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_format.h"
 #include "kernels/cpu/counting_sort.h"
+#include "kernels/cpu/for_ranges.h"
 
 namespace reduced {
 namespace {
@@ -75,7 +76,7 @@ absl::Status SortRows(std::int64_t rows, const GroupingContext& context, Groupin
     const absl::StatusOr<std::uint32_t*> ids =
         Allocate<std::uint32_t>(std::max<std::int64_t>(rows, 1), context.budget, &grouping->memory);
     if (!ids.ok()) return ids.status();
-    absl::Status status = ForPieces(rows, context, [&](std::int64_t begin, std::int64_t end) {
+    absl::Status status = ForPieces(rows, context.arena, context.why_stop, [&](std::int64_t begin, std::int64_t end) {
       grouping->in_place->Ids(begin, end, *ids + begin);
     });
     status.Update(grouping->in_place->Check());

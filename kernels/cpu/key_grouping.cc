@@ -20,6 +20,7 @@
 #include "absl/synchronization/mutex.h"
 #include "kernels/algebra/dtype.h"
 #include "kernels/cpu/counting_sort.h"
+#include "kernels/cpu/for_ranges.h"
 #include "kernels/cpu/grouping.h"
 
 namespace reduced {
@@ -144,15 +145,16 @@ class KeyGrouping {
     grouping_.groups = keys_.groups;
     GivenKeys<T> given(keys_, elements_);
     if (absl::Status status = AllocateIds(); !status.ok()) return status;
-    const absl::Status status = ForPieces(rows_, context_, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t row = begin; row < end; ++row) {
-        if (Kept(row)) {
-          given.Ids(row, row + 1, ids_ + row);
-        } else {
-          ids_[row] = kNoGroup;
-        }
-      }
-    });
+    const absl::Status status =
+        ForPieces(rows_, context_.arena, context_.why_stop, [&](std::int64_t begin, std::int64_t end) {
+          for (std::int64_t row = begin; row < end; ++row) {
+            if (Kept(row)) {
+              given.Ids(row, row + 1, ids_ + row);
+            } else {
+              ids_[row] = kNoGroup;
+            }
+          }
+        });
     return status.ok() ? given.Check() : status;
   }
 
@@ -164,20 +166,21 @@ class KeyGrouping {
     if (*ascend) return ByOrder();
     absl::Mutex mutex;
     std::uint64_t least = std::numeric_limits<std::uint64_t>::max(), largest = 0;
-    absl::Status status = ForPieces(rows_, context_, [&](std::int64_t begin, std::int64_t end) {
-      T low = std::numeric_limits<T>::max(), high = std::numeric_limits<T>::min();
-      bool any = false;
-      ForKept(begin, end, [&](std::int64_t row) {
-        const T key = ElementAt<T>(elements_, row);
-        low = std::min(low, key);
-        high = std::max(high, key);
-        any = true;
-      });
-      if (!any) return;
-      const absl::MutexLock lock(&mutex);
-      least = std::min(least, Order<T>::Of(low));
-      largest = std::max(largest, Order<T>::Of(high));
-    });
+    absl::Status status =
+        ForPieces(rows_, context_.arena, context_.why_stop, [&](std::int64_t begin, std::int64_t end) {
+          T low = std::numeric_limits<T>::max(), high = std::numeric_limits<T>::min();
+          bool any = false;
+          ForKept(begin, end, [&](std::int64_t row) {
+            const T key = ElementAt<T>(elements_, row);
+            low = std::min(low, key);
+            high = std::max(high, key);
+            any = true;
+          });
+          if (!any) return;
+          const absl::MutexLock lock(&mutex);
+          least = std::min(least, Order<T>::Of(low));
+          largest = std::max(largest, Order<T>::Of(high));
+        });
     const std::uint64_t range = largest - least;
     constexpr std::uint64_t kSmallTable = 1 << 16;
     const bool any = least <= largest, by_table = range < static_cast<std::uint64_t>(rows_) + kSmallTable;
@@ -197,19 +200,20 @@ class KeyGrouping {
   absl::StatusOr<bool> Ascend() const {
     if (!context_.lazily || kept_of_ != nullptr || rows_ == 0) return false;
     std::atomic<bool> ascend = true;
-    absl::Status status = ForPieces(rows_, context_, [&](std::int64_t begin, std::int64_t end) {
-      constexpr std::int64_t kBetweenLooks = 4096;
-      T before = ElementAt<T>(elements_, std::max<std::int64_t>(begin - 1, 0));
-      for (std::int64_t row = begin; row < end && ascend.load(std::memory_order_relaxed);) {
-        bool descends = false;
-        for (const std::int64_t stop = std::min(end, row + kBetweenLooks); row < stop; ++row) {
-          const T key = ElementAt<T>(elements_, row);
-          descends |= key < before;
-          before = key;
-        }
-        if (descends) ascend.store(false, std::memory_order_relaxed);
-      }
-    });
+    absl::Status status =
+        ForPieces(rows_, context_.arena, context_.why_stop, [&](std::int64_t begin, std::int64_t end) {
+          constexpr std::int64_t kBetweenLooks = 4096;
+          T before = ElementAt<T>(elements_, std::max<std::int64_t>(begin - 1, 0));
+          for (std::int64_t row = begin; row < end && ascend.load(std::memory_order_relaxed);) {
+            bool descends = false;
+            for (const std::int64_t stop = std::min(end, row + kBetweenLooks); row < stop; ++row) {
+              const T key = ElementAt<T>(elements_, row);
+              descends |= key < before;
+              before = key;
+            }
+            if (descends) ascend.store(false, std::memory_order_relaxed);
+          }
+        });
     if (!status.ok()) return status;
     return ascend.load();
   }
@@ -266,16 +270,17 @@ class KeyGrouping {
       const std::uint64_t at = Order<T>::At(elements_, row) - least;
       return at <= static_cast<std::uint64_t>(range) ? ids + at : nullptr;
     };
-    absl::Status status = ForPieces(rows_, context_, [&](std::int64_t begin, std::int64_t end) {
-      ForKept(begin, end, [&](std::int64_t row) {
-        std::uint32_t* const seen = entry(row);
-        if (seen == nullptr || __atomic_load_n(seen, __ATOMIC_RELAXED) != 0) return;
-        __atomic_store_n(seen, 1, __ATOMIC_RELAXED);
-      });
-    });
+    absl::Status status =
+        ForPieces(rows_, context_.arena, context_.why_stop, [&](std::int64_t begin, std::int64_t end) {
+          ForKept(begin, end, [&](std::int64_t row) {
+            std::uint32_t* const seen = entry(row);
+            if (seen == nullptr || __atomic_load_n(seen, __ATOMIC_RELAXED) != 0) return;
+            __atomic_store_n(seen, 1, __ATOMIC_RELAXED);
+          });
+        });
     if (!status.ok()) return status;
     std::atomic<std::int64_t> found = 0;
-    status = ForPieces(range + 1, context_, [&](std::int64_t begin, std::int64_t end) {
+    status = ForPieces(range + 1, context_.arena, context_.why_stop, [&](std::int64_t begin, std::int64_t end) {
       found += end - begin - std::count(ids + begin, ids + end, std::uint32_t{0});
     });
     if (status.ok()) status = AllocateKeys(found);
@@ -293,7 +298,7 @@ class KeyGrouping {
       grouping_.in_place = std::move(groups);
       return absl::OkStatus();
     }
-    return ForPieces(rows_, context_, [&](std::int64_t begin, std::int64_t end) {
+    return ForPieces(rows_, context_.arena, context_.why_stop, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) ids_[row] = Kept(row) ? groups->GroupOf(row) : kNoGroup;
     });
   }
@@ -331,7 +336,7 @@ class KeyGrouping {
       place[ids.at(sorted[i])] = static_cast<std::uint32_t>(i);
       StoreKey(static_cast<std::int64_t>(i), sorted[i]);
     }
-    status = ForPieces(rows_, context_, [&](std::int64_t begin, std::int64_t end) {
+    status = ForPieces(rows_, context_.arena, context_.why_stop, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t row = begin; row < end; ++row) {
         if (ids_[row] != kNoGroup) ids_[row] = place[ids_[row]];
       }
@@ -357,13 +362,14 @@ class KeyGrouping {
     }
     // Keys and mask may change while they are looked at: this is done once, and what was not seen before is in no
     // group.
-    absl::Status status = ForPieces(rows_, context_, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t row = begin; row < end; ++row) {
-        from.above[row] = Order<T>::At(elements_, row) - least;
-        from.row[row] = static_cast<std::uint32_t>(row);
-        ids_[row] = Kept(row) && from.above[row] <= range ? 0 : kNoGroup;
-      }
-    });
+    absl::Status status =
+        ForPieces(rows_, context_.arena, context_.why_stop, [&](std::int64_t begin, std::int64_t end) {
+          for (std::int64_t row = begin; row < end; ++row) {
+            from.above[row] = Order<T>::At(elements_, row) - least;
+            from.row[row] = static_cast<std::uint32_t>(row);
+            ids_[row] = Kept(row) && from.above[row] <= range ? 0 : kNoGroup;
+          }
+        });
     constexpr int kDigitBits = 11;
     constexpr std::uint64_t kDigits = std::uint64_t{1} << kDigitBits;
     const int bits = std::bit_width(range);
@@ -385,7 +391,7 @@ class KeyGrouping {
     if (!status.ok()) return status;
     const auto is_new = [&](std::int64_t i) { return i == 0 || from.above[i] != from.above[i - 1]; };
     std::atomic<std::int64_t> found = 0;
-    status = ForPieces(rows, context_, [&](std::int64_t begin, std::int64_t end) {
+    status = ForPieces(rows, context_.arena, context_.why_stop, [&](std::int64_t begin, std::int64_t end) {
       std::int64_t some = 0;
       for (std::int64_t i = begin; i < end; ++i) some += is_new(i) ? 1 : 0;
       found += some;

@@ -6,11 +6,10 @@
 #include <type_traits>
 #include <utility>
 
-#include "absl/synchronization/mutex.h"
 #include "kernels/cpu/arrays.h"
+#include "kernels/cpu/for_ranges.h"
 #include "kernels/cpu/key_entries.h"
 #include "kernels/cpu/key_parts.h"
-#include "oneapi/tbb/parallel_for.h"
 
 namespace reduced {
 namespace {
@@ -32,23 +31,6 @@ constexpr std::int64_t kMostBytesOfRow = 16;
 constexpr std::int64_t kSmallTables = 8 << 20;
 // Parts of a table that there are for each thread, so that all have some until the end.
 constexpr std::int64_t kThreadParts = 4;
-
-// Runs `run(i)` for all i below `count` on the threads of the arena. Returns an error that one of them returned; then
-// some may not have run.
-template <class Run>
-absl::Status ForAll(std::int64_t count, const GroupingContext& context, const Run& run) {
-  absl::Mutex mutex;
-  absl::Status why;
-  context.arena.execute([&] {
-    tbb::parallel_for(std::int64_t{0}, count, [&](std::int64_t i) {
-      const absl::Status status = run(i);
-      if (status.ok()) return;
-      const absl::MutexLock lock(&mutex);
-      why.Update(status);
-    });
-  });
-  return why;
-}
 
 // Brings memory into the cache in order, which is faster than as rows ask for it.
 void Fetch(const void* from, std::int64_t bytes) {
@@ -152,7 +134,7 @@ class Tables : public KeyTables {
   absl::Status AddDirectly(const Rows& rows, std::int64_t ways, const GroupingContext& context) {
     const std::int64_t stretches = tables_ / ways;
     const std::int64_t stretch = (rows.count + stretches - 1) / stretches;
-    return ForAll(stretches, context, [&](std::int64_t s) -> absl::Status {
+    return ForAll(stretches, context.arena, [&](std::int64_t s) -> absl::Status {
       const std::int64_t end = std::min(rows.count, (s + 1) * stretch);
       for (std::int64_t row = s * stretch; row < end; row += kRowsBetweenLooks) {
         if (const absl::Status status = context.why_stop(); !status.ok()) return status;
@@ -178,7 +160,7 @@ class Tables : public KeyTables {
     if (!parts.ok()) return parts.status();
     for (std::int64_t begin = 0; begin < rows.count; begin += most * kBlockRows) {
       const std::int64_t blocks = std::min(most, blocks_of(rows.count - begin));
-      absl::Status status = ForAll(blocks, context, [&](std::int64_t block) {
+      absl::Status status = ForAll(blocks, context.arena, [&](std::int64_t block) {
         absl::Status why = context.why_stop();
         if (!why.ok()) return why;
         const std::int64_t first = begin + block * kBlockRows, last = std::min(rows.count, first + kBlockRows);
@@ -187,7 +169,7 @@ class Tables : public KeyTables {
         return why;
       });
       if (!status.ok()) return status;
-      status = ForAll(by_.parts(), context, [&](std::int64_t part) {
+      status = ForAll(by_.parts(), context.arena, [&](std::int64_t part) {
         absl::Status why = context.why_stop();
         if (!why.ok()) return why;
         std::byte* const entries = Part(0, part);
