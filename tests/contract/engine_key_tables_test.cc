@@ -377,7 +377,7 @@ TEST_P(EngineKeyTables, TheFirstKeyOutsideWhereExponentsAreFarApart) {
 
 // Tables of different sizes at once, by several lanes.
 TEST_P(EngineKeyTables, SideBySide) {
-  constexpr std::int64_t kRows = kSlowBuild ? 2000 : 30'000;
+  static const std::int64_t kRows = kSlowBuild ? 2000 : 30'000;
   const Bytes array = MakeData(DataKind::kUniform, dtype(), kRows, 3);
   std::vector<std::thread> threads;
   std::vector<absl::Status> statuses(4);

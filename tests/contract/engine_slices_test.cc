@@ -57,19 +57,34 @@ class EngineSlices : public EngineTest<KindAndDType> {
 
   // Compares each output, by that engine or the usual one, with a reduction of a copy of its elements, in that
   // precision or the same.
-  void Check(const Case& which, const void* array, ReduceSpec spec, Engine* by = nullptr,
+  void Check(const Case& which, const void* array, const ReduceSpec& spec, Engine* by = nullptr,
              std::optional<Precision> precision = std::nullopt) {
+    CheckEach(which, array, spec, {spec.ops}, by, precision);
+  }
+
+  // Of a job with each of these lists of ops. The reduction that they are compared with has all of them.
+  void CheckEach(const Case& which, const void* array, ReduceSpec spec, const std::vector<std::vector<OpCall>>& lists,
+                 Engine* by = nullptr, std::optional<Precision> precision = std::nullopt) {
     SCOPED_TRACE(NameOf(which));
     const Layout layout = LayoutFor(which);
     const std::int64_t width = RowOf(dtype()).bytes;
-    Answers answers(spec, layout.outputs);
-    const absl::Status status =
-        ReduceSlices(by != nullptr ? *by : engine(), {.spec = spec, .array = {array}}, layout, answers);
-    ASSERT_TRUE(status.ok()) << status.ToString();
-    ASSERT_TRUE(answers.GuardsStand());
     ReduceSpec one = spec;
+    one.ops.clear();
     one.count = layout.elements;
     one.precision = precision.value_or(spec.precision);
+    std::vector<std::byte*> answers;  // of each op of `one`
+    std::vector<Answers> of_lists;
+    for (const std::vector<OpCall>& ops : lists) {
+      spec.ops = ops;
+      of_lists.emplace_back(spec, layout.outputs);
+      const Answers& own = of_lists.back();
+      const absl::Status status =
+          ReduceSlices(by != nullptr ? *by : engine(), {.spec = spec, .array = {array}}, layout, own);
+      ASSERT_TRUE(status.ok()) << status.ToString();
+      ASSERT_TRUE(own.GuardsStand());
+      one.ops.insert(one.ops.end(), ops.begin(), ops.end());
+      answers.insert(answers.end(), own.data.begin(), own.data.end());
+    }
     Bytes slice(static_cast<std::size_t>(layout.elements * width));
     for (std::int64_t output = 0; output < layout.outputs; ++output) {
       for (std::int64_t i = 0; i < layout.elements; ++i) {
@@ -83,8 +98,8 @@ class EngineSlices : public EngineTest<KindAndDType> {
       ASSERT_TRUE(values.ok()) << values.status().ToString();
       for (std::size_t i = 0; i < values->size(); ++i) {
         const Value& value = (*values)[i];
-        const std::byte* const got = answers.data[i] + output * RowOf(value.dtype).bytes;
-        ASSERT_TRUE(IsAnswer(kind(), one, spec.ops[i], value, got, slice)) << "output " << output;
+        const std::byte* const got = answers[i] + output * RowOf(value.dtype).bytes;
+        ASSERT_TRUE(IsAnswer(kind(), one, one.ops[i], value, got, slice)) << "output " << output;
       }
     }
   }
@@ -164,22 +179,20 @@ TEST_P(EngineSlices, SumsAndExtremaByThemselves) {
       const Bytes array = MakeData(row.kind, dtype(), CountOf(which.shape), static_cast<std::uint64_t>(turn));
       ReduceSpec spec = SpecFor(which);
       spec.nan_policy = turn / 2 % 2 == 0 ? NanPolicy::kPropagate : NanPolicy::kOmit;
-      for (const std::vector<OpCall>& ops : {std::vector<OpCall>{Op::kMean, Op::kSum},
-                                             {Op::kArgmax, Op::kMin},
-                                             {Op::kSum},
-                                             {Op::kMax, Op::kArgmax},
-                                             {Op::kArgmin},
-                                             {Op::kArgmax, Op::kMin, Op::kMax},
-                                             {Op::kCountNonzero, Op::kNanCount, Op::kAll, Op::kAny, Op::kCount},
-                                             {Op::kVar, Op::kL2},
-                                             {Op::kProd, Op::kCount},
-                                             {Op::kSum, Op::kL1},
-                                             {Op::kL1, Op::kRange, Op::kSumSquares},
-                                             {Op::kNanCount, Op::kMin, Op::kMax, Op::kMean, Op::kStd, Op::kArgmin}}) {
-        spec.ops = ops;
-        Check(which, array.data(), spec);
-        if (HasFailure()) return;
-      }
+      CheckEach(which, array.data(), spec,
+                {{Op::kMean, Op::kSum},
+                 {Op::kArgmax, Op::kMin},
+                 {Op::kSum},
+                 {Op::kMax, Op::kArgmax},
+                 {Op::kArgmin},
+                 {Op::kArgmax, Op::kMin, Op::kMax},
+                 {Op::kCountNonzero, Op::kNanCount, Op::kAll, Op::kAny, Op::kCount},
+                 {Op::kVar, Op::kL2},
+                 {Op::kProd, Op::kCount},
+                 {Op::kSum, Op::kL1},
+                 {Op::kL1, Op::kRange, Op::kSumSquares},
+                 {Op::kNanCount, Op::kMin, Op::kMax, Op::kMean, Op::kStd, Op::kArgmin}});
+      if (HasFailure()) return;
     }
   }
 }
@@ -194,20 +207,16 @@ TEST_P(EngineSlices, BitsByThemselves) {
     for (const DataKind kind : {DataKind::kFull, DataKind::kSmall, DataKind::kEqual}) {
       const Bytes array = MakeData(kind, dtype(), CountOf(which.shape), static_cast<std::uint64_t>(++turn));
       ReduceSpec spec = SpecFor(which);
-      for (const std::vector<OpCall>& ops : {std::vector<OpCall>{Op::kBitXor, Op::kBitAnd, Op::kBitOr},
-                                             {Op::kBitOr},
-                                             {Op::kSum, Op::kBitAnd, Op::kArgmax}}) {
-        spec.ops = ops;
-        Check(which, array.data(), spec);
-        if (HasFailure()) return;
-      }
+      CheckEach(which, array.data(), spec,
+                {{Op::kBitXor, Op::kBitAnd, Op::kBitOr}, {Op::kBitOr}, {Op::kSum, Op::kBitAnd, Op::kArgmax}});
+      if (HasFailure()) return;
     }
   }
 }
 
 // Columns that are so long, or so few, that they are answered in parts; and rows of every length up to some.
 TEST_P(EngineSlices, SumsAndExtremaInParts) {
-  constexpr int kScale = kSlowBuild ? 4 : 1;
+  static const int kScale = kSlowBuild ? 4 : 1;
   const Case cases[] = {{{180'000 / kScale, 3}, {0}}, {{9'001, 70}, {0}},         {{40, 15}, {0}},
                         {{3, 1'300, 2}, {1}},         {{30, 2, 31, 160}, {0, 2}}, {{2'600, 17, 9}, {0, 1}}};
   const DataKind kinds[] = {DataKind::kUniform, DataKind::kSmall,   DataKind::kEqual,      DataKind::kFull,
@@ -221,15 +230,10 @@ TEST_P(EngineSlices, SumsAndExtremaInParts) {
       SCOPED_TRACE(turn);
       const Bytes array = MakeData(kind, dtype(), CountOf(which.shape), static_cast<std::uint64_t>(turn));
       ReduceSpec spec = SpecFor(which);
-      for (const std::vector<OpCall>& ops : {std::vector<OpCall>{Op::kSum, Op::kMean},
-                                             {Op::kArgmax, Op::kMin},
-                                             {Op::kArgmin},
-                                             {Op::kProd},
-                                             {Op::kL1, Op::kMax, Op::kVar}}) {
-        spec.ops = ops;
-        Check(which, array.data(), spec);
-        if (HasFailure()) return;
-      }
+      CheckEach(
+          which, array.data(), spec,
+          {{Op::kSum, Op::kMean}, {Op::kArgmax, Op::kMin}, {Op::kArgmin}, {Op::kProd}, {Op::kL1, Op::kMax, Op::kVar}});
+      if (HasFailure()) return;
     }
   }
 }
@@ -240,14 +244,12 @@ TEST_P(EngineSlices, RowsOfEveryLength) {
     const Case which{{39, elements}, {1}};
     const Bytes array = MakeData(kinds[elements % 3], dtype(), CountOf(which.shape), 1);
     ReduceSpec spec = SpecFor(which);
-    for (const std::vector<OpCall>& ops : {std::vector<OpCall>{Op::kSum, Op::kMean},
-                                           {Op::kArgmax, Op::kArgmin, Op::kMax},
-                                           {Op::kNanCount, Op::kProd},
-                                           {Op::kVar, Op::kL1, Op::kRange}}) {
-      spec.ops = ops;
-      Check(which, array.data(), spec);
-      if (HasFailure()) return;
-    }
+    CheckEach(which, array.data(), spec,
+              {{Op::kSum, Op::kMean},
+               {Op::kArgmax, Op::kArgmin, Op::kMax},
+               {Op::kNanCount, Op::kProd},
+               {Op::kVar, Op::kL1, Op::kRange}});
+    if (HasFailure()) return;
   }
 }
 
@@ -295,15 +297,13 @@ TEST_P(EngineSlices, OutputsOfEveryClass) {
       if (kind == DataKind::kUniform) SetElement(dtype(), CountOf(which.shape) / 2, 0x1p60, &array);
       ReduceSpec spec = SpecFor(which);
       spec.nan_policy = turn % 8 == 0 ? NanPolicy::kPropagate : NanPolicy::kOmit;
-      for (const std::vector<OpCall>& ops : {std::vector<OpCall>{Op::kMean, Op::kCount, Op::kSum},
-                                             {Op::kArgmin, Op::kMax, Op::kRange, Op::kCount, Op::kArgmax},
-                                             {Op::kNanCount, Op::kMin, Op::kSum, Op::kAll, Op::kArgmax, Op::kMean},
-                                             {Op::kStd, Op::kMax, Op::kMean, Op::kVar, Op::kL2, Op::kSumSquares},
-                                             {Op::kNanCount, Op::kCount}}) {
-        spec.ops = ops;
-        Check(which, array.data(), spec);
-        if (HasFailure()) return;
-      }
+      CheckEach(which, array.data(), spec,
+                {{Op::kMean, Op::kCount, Op::kSum},
+                 {Op::kArgmin, Op::kMax, Op::kRange, Op::kCount, Op::kArgmax},
+                 {Op::kNanCount, Op::kMin, Op::kSum, Op::kAll, Op::kArgmax, Op::kMean},
+                 {Op::kStd, Op::kMax, Op::kMean, Op::kVar, Op::kL2, Op::kSumSquares},
+                 {Op::kNanCount, Op::kCount}});
+      if (HasFailure()) return;
     }
   }
 }
@@ -329,11 +329,8 @@ TEST_P(EngineSlices, HardSumsAmongEasyOnes) {
       for (std::int64_t i = 0; i < 4; ++i) set(5, i, i < 2 ? 0x1.8p1023 : -0x1.8p1023);
     }
     ReduceSpec spec = SpecFor(which);
-    for (const std::vector<OpCall>& ops : {std::vector<OpCall>{Op::kSum, Op::kMean}, {Op::kVar, Op::kSum, Op::kL2}}) {
-      spec.ops = ops;
-      Check(which, array.data(), spec);
-      if (HasFailure()) return;
-    }
+    CheckEach(which, array.data(), spec, {{Op::kSum, Op::kMean}, {Op::kVar, Op::kSum, Op::kL2}});
+    if (HasFailure()) return;
   }
 }
 
@@ -356,15 +353,13 @@ TEST_P(EngineSlices, SpecialsAmongNumbers) {
     for (const NanPolicy policy : {NanPolicy::kPropagate, NanPolicy::kOmit}) {
       ReduceSpec spec = SpecFor(which);
       spec.nan_policy = policy;
-      for (const std::vector<OpCall>& ops : {std::vector<OpCall>{Op::kSum, Op::kMean, Op::kCount},
-                                             {Op::kStd, Op::kSumSquares, Op::kL2, Op::kL1, Op::kVar},
-                                             {Op::kArgmin, Op::kArgmax, Op::kMin, Op::kMax, Op::kRange},
-                                             {Op::kProd, Op::kCount, Op::kNanCount},
-                                             {Op::kNanCount, Op::kArgmax, Op::kMean, Op::kCount}}) {
-        spec.ops = ops;
-        Check(which, array.data(), spec);
-        if (HasFailure()) return;
-      }
+      CheckEach(which, array.data(), spec,
+                {{Op::kSum, Op::kMean, Op::kCount},
+                 {Op::kStd, Op::kSumSquares, Op::kL2, Op::kL1, Op::kVar},
+                 {Op::kArgmin, Op::kArgmax, Op::kMin, Op::kMax, Op::kRange},
+                 {Op::kProd, Op::kCount, Op::kNanCount},
+                 {Op::kNanCount, Op::kArgmax, Op::kMean, Op::kCount}});
+      if (HasFailure()) return;
     }
   }
 }
@@ -373,7 +368,7 @@ TEST_P(EngineSlices, SpecialsAmongNumbers) {
 // parts.
 TEST_P(EngineSlices, OutputsWithoutTheirNans) {
   if (!RowOf(dtype()).is_float) return;
-  constexpr std::int64_t kScale = kSlowBuild ? 20 : 1;
+  static const std::int64_t kScale = kSlowBuild ? 20 : 1;
   const double nan = std::numeric_limits<double>::quiet_NaN();
   for (const Case& which : {Case{{60, 4}, {1}},
                             {{60, 37}, {1}},
@@ -396,16 +391,14 @@ TEST_P(EngineSlices, OutputsWithoutTheirNans) {
     }
     ReduceSpec spec = SpecFor(which);
     spec.nan_policy = NanPolicy::kOmit;
-    for (const std::vector<OpCall>& ops : {std::vector<OpCall>{Op::kSum},
-                                           {Op::kArgmin, Op::kArgmax, Op::kSum},
-                                           {Op::kMean, Op::kNanCount, Op::kCountNonzero, Op::kAll},
-                                           {Op::kVar, Op::kL1, Op::kMax, Op::kCount},
-                                           {Op::kProd},
-                                           {Op::kL2, Op::kRange}}) {
-      spec.ops = ops;
-      Check(which, array.data(), spec);
-      if (HasFailure()) return;
-    }
+    CheckEach(which, array.data(), spec,
+              {{Op::kSum},
+               {Op::kArgmin, Op::kArgmax, Op::kSum},
+               {Op::kMean, Op::kNanCount, Op::kCountNonzero, Op::kAll},
+               {Op::kVar, Op::kL1, Op::kMax, Op::kCount},
+               {Op::kProd},
+               {Op::kL2, Op::kRange}});
+    if (HasFailure()) return;
   }
 }
 
@@ -489,7 +482,7 @@ TEST_P(EngineSlices, ManyPartsOfFewOutputs) {
   if (dtype() != DType::kF32 && dtype() != DType::kI8 && dtype() != DType::kF64) return;
   const Started own = StartOwn(EngineOptions());
   ASSERT_NE(own.engine, nullptr);
-  constexpr std::int64_t kScale = kSlowBuild ? 20 : 1;
+  static const std::int64_t kScale = kSlowBuild ? 20 : 1;
   for (const Case& which : {Case{{300'000 / kScale, 3}, {0}},
                             {{5, 300'001 / kScale}, {1}},
                             {{4, 200'000 / kScale}, {1}},

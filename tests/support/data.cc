@@ -28,11 +28,16 @@ template <class T>
 T Convert(double x) {
   if constexpr (kIsF8<T>) {
     constexpr bool kSigned = !std::is_same_v<T, F8E8M0>;
-    T nearest{};
-    for (int bits = 0; bits < (kSigned ? 128 : 256); ++bits) {
-      const T each{static_cast<std::uint8_t>(bits)};
-      if (ToDouble(each) <= std::fabs(x) && (std::isinf(x) || IsFinite(each))) nearest = each;
-    }
+    static const std::vector<double> kNumbers = [] {  // of bits without a sign; they ascend as the bits do
+      std::vector<double> numbers;
+      for (int bits = 0; bits < (kSigned ? 128 : 256); ++bits) {
+        const T each{static_cast<std::uint8_t>(bits)};
+        if (!IsNan(each)) numbers.push_back(ToDouble(each));
+      }
+      return numbers;
+    }();
+    const auto larger = std::upper_bound(kNumbers.begin() + 1, kNumbers.end(), std::fabs(x));
+    T nearest{static_cast<std::uint8_t>(larger - kNumbers.begin() - 1)};
     if (kSigned && std::signbit(x)) nearest.bits |= 0x80;
     return nearest;
   } else if constexpr (std::is_same_v<T, Bool>) {
@@ -232,8 +237,12 @@ void SetElement(DType dtype, std::int64_t index, double value, Bytes* array) {
   VisitDType(dtype, [&]<class T>(std::type_identity<T>) {
     T x;
     if constexpr (kIsFloat<T>) {
-      Random random(static_cast<std::uint64_t>(index));
-      x = std::isnan(value) ? RandomNan<T>(random) : Convert<T>(value);
+      if (std::isnan(value)) {
+        Random random(static_cast<std::uint64_t>(index));
+        x = RandomNan<T>(random);
+      } else {
+        x = Convert<T>(value);
+      }
     } else {
       x = Convert<T>(value);
     }

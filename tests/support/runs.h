@@ -13,11 +13,7 @@
 namespace reduced::test {
 
 // True in builds that run many times slower, and over the fake device: the tests take smaller arrays.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(REDUCED_FAKE_DEVICE)
-inline constexpr bool kSlowBuild = true;
-#else
-inline constexpr bool kSlowBuild = false;
-#endif
+extern const bool kSlowBuild;
 
 // Ends the process with a message if `done` isn't called within 2 minutes: the job's array can't be freed then.
 absl::StatusOr<Answer> ReduceAndWait(Engine& engine, Job job);

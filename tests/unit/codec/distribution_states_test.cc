@@ -110,7 +110,7 @@ std::vector<OpCall> MergedCalls(DType dtype) {
 }
 
 TEST(DistributionStates, MergedPartsAnswerAsTheWhole) {
-  constexpr std::int64_t kCount = test::kSlowBuild ? 501 : 3'001;
+  static const std::int64_t kCount = test::kSlowBuild ? 501 : 3'001;
   std::mt19937_64 random(7);
   for (const DTypeRow& dtype : kDTypes) {
     for (const test::DataKindRow& data : test::kDataKinds) {

@@ -166,7 +166,7 @@ TEST(Grouping, ManyKeysTakeMemoryOfTheBudgetAndGiveItBack) {
 
 // Each time a little later.
 TEST(Grouping, StopsWheneverItIsToStop) {
-  constexpr std::int64_t kRows = 500'000, kSteps = test::kSlowBuild ? 1 : 8;
+  static const std::int64_t kRows = 500'000, kSteps = test::kSlowBuild ? 1 : 8;
   FoundKeys<std::int64_t> found(DType::kI64, Spread<std::int64_t>(kRows, std::uint64_t{1} << 60));
   ASSERT_TRUE(found.Find(std::int64_t{1} << 30, 1).ok());
   const std::int64_t looks = found.asked();

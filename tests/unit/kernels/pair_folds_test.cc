@@ -207,7 +207,7 @@ std::vector<Op> PairOps() {
 }
 
 TEST(PairFolds, NeitherCutsNorVectorsMatter) {
-  constexpr std::int64_t kCount = test::kSlowBuild ? 1'203 : 3'003;
+  static const std::int64_t kCount = test::kSlowBuild ? 1'203 : 3'003;
   std::mt19937_64 random(2);
   for (const DTypeRow& dtype : kDTypes) {
     for (const test::DataKindRow& data : test::kDataKinds) {

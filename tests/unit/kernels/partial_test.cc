@@ -54,7 +54,7 @@ class CombineTest : public ::testing::TestWithParam<DType> {
 };
 
 TEST_P(CombineTest, AnySplitIsTheWhole) {
-  constexpr std::int64_t kCount = 61, kStep = test::kSlowBuild ? 15 : 1;
+  static const std::int64_t kCount = 61, kStep = test::kSlowBuild ? 15 : 1;
   for (const test::DataKindRow& kind : test::kDataKinds) {
     if (!test::Applies(kind, GetParam())) continue;
     const test::Bytes array = test::MakeData(kind.kind, GetParam(), kCount, 8);

@@ -311,7 +311,7 @@ TEST(WeightedQuantiles, WeightsThatAreNoneDecideTheAnswer) {
 
 // Long arrays take several passes, in tables of sums; with little memory more of them, or there is none.
 TEST(WeightedQuantiles, LongArraysAndLittleMemory) {
-  constexpr std::int64_t kCount = test::kSlowBuild ? 60'000 : 200'000;
+  static const std::int64_t kCount = test::kSlowBuild ? 60'000 : 200'000;
   std::mt19937_64 random(3);
   std::vector<double> many;
   for (int i = 0; i < 1024; ++i) many.push_back(i * 37 % 1024 / 1023.0);

@@ -127,7 +127,7 @@ TEST(HttpServerTest, BeyondLoopbackAnyHostWillDo) {
 
 // A client that asks for nothing, or does not finish asking, or does not read its answer, delays nobody. More of them
 // than there can be connections, which are 32. Each may have an answer of 1 MiB, for which slow builds take 30 ms.
-constexpr int kCrowd = test::kSlowBuild ? 50 : 200;
+const int kCrowd = test::kSlowBuild ? 50 : 200;
 
 class HttpServerCrowdTest : public testing::TestWithParam<std::string> {};
 
