@@ -17,11 +17,18 @@ namespace reduced {
 enum class SumTerm : std::uint8_t { kX, kY, kXX, kXY, kYY, kXXY, kXXX, kXXXX, kDistance, kSquaredDistance };
 inline constexpr int kSumTerms = 10;
 
+// How often x and y are factors of a term. A distance is no product: |x - y|, to the power `distance`.
+struct TermPowers {
+  int x = 0, y = 0;
+  int distance = 0;
+};
+inline constexpr TermPowers kTermPowers[kSumTerms] = {
+    {1, 0}, {0, 1}, {2, 0}, {1, 1}, {0, 2}, {2, 1}, {3, 0}, {4, 0}, {.distance = 1}, {.distance = 2},
+};
+constexpr TermPowers PowersIn(SumTerm term) { return kTermPowers[static_cast<int>(term)]; }
+
 // Of elements of either sign.
-constexpr bool MayBeNegative(SumTerm term) {
-  return term == SumTerm::kX || term == SumTerm::kY || term == SumTerm::kXY || term == SumTerm::kXXY ||
-         term == SumTerm::kXXX;
-}
+constexpr bool MayBeNegative(SumTerm term) { return PowersIn(term).x % 2 != 0 || PowersIn(term).y % 2 != 0; }
 
 // Some numbers: each is less than 2^top in magnitude, a multiple of 2^unit, and has at most `digits` significant bits.
 // The default is that of zeros.
@@ -49,40 +56,17 @@ constexpr Magnitudes MagnitudesOf(DType dtype) { return kMagnitudes[static_cast<
 
 // Those of a term, of elements with these magnitudes. `digits` is not set.
 constexpr Magnitudes MagnitudesOf(SumTerm term, const Magnitudes& x, const Magnitudes& y) {
-  const auto power = [&](int of_x, int of_y) {
-    return Magnitudes{.top = of_x * x.top + of_y * y.top,
-                      .unit = of_x * x.unit + of_y * y.unit,
-                      .any = (of_x == 0 || x.any) && (of_y == 0 || y.any)};
-  };
-  const auto distance = [&](int power) {
-    const Magnitudes& a = x.any ? x : y;
-    const Magnitudes& b = y.any ? y : x;
-    return Magnitudes{
-        .top = power * (std::max(a.top, b.top) + 1), .unit = power * std::min(a.unit, b.unit), .any = x.any || y.any};
-  };
-  switch (term) {
-    case SumTerm::kX:
-      return power(1, 0);
-    case SumTerm::kY:
-      return power(0, 1);
-    case SumTerm::kXX:
-      return power(2, 0);
-    case SumTerm::kXY:
-      return power(1, 1);
-    case SumTerm::kYY:
-      return power(0, 2);
-    case SumTerm::kXXY:
-      return power(2, 1);
-    case SumTerm::kXXX:
-      return power(3, 0);
-    case SumTerm::kXXXX:
-      return power(4, 0);
-    case SumTerm::kDistance:
-      return distance(1);
-    case SumTerm::kSquaredDistance:
-      return distance(2);
+  const TermPowers powers = PowersIn(term);
+  if (powers.distance == 0) {
+    return {.top = powers.x * x.top + powers.y * y.top,
+            .unit = powers.x * x.unit + powers.y * y.unit,
+            .any = (powers.x == 0 || x.any) && (powers.y == 0 || y.any)};
   }
-  __builtin_unreachable();
+  const Magnitudes& a = x.any ? x : y;
+  const Magnitudes& b = y.any ? y : x;
+  return {.top = powers.distance * (std::max(a.top, b.top) + 1),
+          .unit = powers.distance * std::min(a.unit, b.unit),
+          .any = x.any || y.any};
 }
 
 // Which sums answer an op.

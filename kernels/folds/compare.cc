@@ -49,14 +49,12 @@ struct Record {
 std::uint64_t RankOfFigure(double figure) { return ~BitsOfDistance(figure); }
 double FigureOfRank(std::uint64_t rank) { return std::bit_cast<double>(~rank); }
 
-class CompareFold final : public DistributionFold {
+class CompareFold final : public FoldOf<CompareFold> {
  public:
-  CompareFold(const OpCall& call, const ReduceSpec& spec)
-      : call_(call),
-        spec_(spec),
+  CompareFold(const OpCall& call, const ReduceSpec& spec, const FoldLimits& limits)
+      : FoldOf(call, spec, limits),
         other_(call.given().other.value_or(spec.dtype)),
         is_float_(RowOf(spec.dtype).is_float),
-        omits_nans_(spec.nan_policy == NanPolicy::kOmit),
         steps_(ValueSteps::Of(spec.dtype, other_)),
         sums_(call, spec) {}
 
@@ -66,10 +64,6 @@ class CompareFold final : public DistributionFold {
     records_.fill({});
     return absl::OkStatus();
   }
-  absl::StatusOr<std::unique_ptr<DistributionFold>> Part() override {
-    return Begun(std::make_unique<CompareFold>(call_, spec_));
-  }
-
   absl::Status Add(const void* elements, const void* others, std::int64_t first, std::int64_t count) override {
     const auto at = [](const void* array, std::int64_t i, DType dtype) {
       return static_cast<const std::byte*>(array) + i * RowOf(dtype).bytes;
@@ -89,7 +83,7 @@ class CompareFold final : public DistributionFold {
     return absl::OkStatus();
   }
 
-  absl::Status Finish(absl::FunctionRef<std::int64_t(std::int64_t)> index_of, std::byte* answers) override {
+  absl::Status Finish(IndexOf index_of, std::byte* answers) override {
     std::int64_t at = 0;
     const auto store = [&](double figure) { StoreAt(figure, at++, answers); };
     const auto index = [&](const Record& record) {
@@ -112,7 +106,7 @@ class CompareFold final : public DistributionFold {
     return absl::OkStatus();
   }
 
-  absl::Status Save(absl::FunctionRef<std::int64_t(std::int64_t)> index_of, Entries* to) override {
+  absl::Status Save(IndexOf index_of, Entries* to) override {
     sums_.Save(to);
     if (mismatches_ != 0) to->Add(IntegerKey(kMismatches, 0), mismatches_);
     if (different_bits_ != 0) to->Add(IntegerKey(kDifferentBits, 0), different_bits_);
@@ -245,7 +239,7 @@ class CompareFold final : public DistributionFold {
   template <class Value>
   void AddValues(const Value* x, const Value* y, const bool* differ, std::int64_t first, std::int64_t count) {
     for (std::int64_t i = 0; i < count; ++i) {
-      if (omits_nans_ && (std::isnan(static_cast<double>(x[i])) || std::isnan(static_cast<double>(y[i])))) continue;
+      if (omits_nans() && (std::isnan(static_cast<double>(x[i])) || std::isnan(static_cast<double>(y[i])))) continue;
       different_bits_ += differ[i] ? 1 : 0;
       mismatches_ += Match(x[i], y[i]) ? 0 : 1;
     }
@@ -267,7 +261,7 @@ class CompareFold final : public DistributionFold {
     for (std::int64_t i = 0; i < count; ++i) {
       const auto a = static_cast<double>(x[i]), b = static_cast<double>(y[i]);
       const bool nan = std::isnan(a) || std::isnan(b);
-      if (nan && omits_nans_) continue;
+      if (nan && omits_nans()) continue;
       if (!records_.front().any() && !Match(x[i], y[i])) Offer(ComparisonRecord::kFirst, 0, first + i, a, b);
       if (nan) continue;
       const double distance = x[i] == y[i] ? 0 : DistanceOfValues(x[i], y[i]);
@@ -283,10 +277,8 @@ class CompareFold final : public DistributionFold {
     }
   }
 
-  const OpCall call_;
-  const ReduceSpec spec_;
   const DType other_;
-  const bool is_float_, omits_nans_;
+  const bool is_float_;
   const ValueSteps steps_;
   TermSums sums_;
   std::uint64_t mismatches_ = 0, different_bits_ = 0;
@@ -296,8 +288,8 @@ class CompareFold final : public DistributionFold {
 }  // namespace
 
 std::unique_ptr<DistributionFold> MakeCompareFold(const OpCall& call, const ReduceSpec& spec,
-                                                  const FoldLimits& /*limits*/) {
-  return std::make_unique<CompareFold>(call, spec);
+                                                  const FoldLimits& limits) {
+  return std::make_unique<CompareFold>(call, spec, limits);
 }
 
 }  // namespace reduced

@@ -46,100 +46,105 @@ void ForKeys(const void* elements, std::int64_t count, bool omits_nans, const Ad
   }
 }
 
-// Of 8 and 16 bits.
-template <class T>
-class MarkedValues final : public DistributionFold {
+// A number of type Table::Cell for each of some keys, or hashes of keys: what elements do to it is the table's to say.
+template <class Table>
+class TableFold final : public FoldOf<TableFold<Table>> {
  public:
-  MarkedValues(bool omits_nans, const FoldLimits& limits) : omits_nans_(omits_nans), limits_(limits), seen_(limits) {}
+  TableFold(const OpCall& call, const ReduceSpec& spec, const FoldLimits& limits)
+      : FoldOf<TableFold>(call, spec, limits), cells_(limits) {}
 
-  absl::Status Begin(std::int64_t /*count*/) override { return seen_.Zero(std::int64_t{1} << SortKey<T>::kBits); }
-  absl::StatusOr<std::unique_ptr<DistributionFold>> Part() override {
-    return Begun(std::make_unique<MarkedValues>(omits_nans_, limits_));
-  }
+  absl::Status Begin(std::int64_t /*count*/) override { return cells_.Zero(Table::kCells); }
   absl::Status Add(const void* elements, const void* /*others*/, std::int64_t /*first*/, std::int64_t count) override {
-    ForKeys<T>(elements, count, omits_nans_, [&](auto key) { seen_[key] = 1; });
+    auto* const cells = cells_.data();
+    ForKeys<typename Table::Element>(elements, count, !Table::kCountsNans && this->omits_nans(),
+                                     [cells](auto key) { Table::Add(key, cells); });
     return absl::OkStatus();
   }
   absl::Status Merge(DistributionFold& part) override {
-    const FoldArray<std::uint8_t>& more = static_cast<MarkedValues&>(part).seen_;
-    for (std::size_t i = 0; i < std::size_t{1} << SortKey<T>::kBits; ++i) seen_[i] |= more[i];
+    const auto& more = static_cast<TableFold&>(part).cells_;
+    for (std::size_t i = 0; i < Table::kCells; ++i) cells_[i] = Table::Merged(cells_[i], more[i]);
     return absl::OkStatus();
   }
-  absl::Status Finish(absl::FunctionRef<std::int64_t(std::int64_t)> /*index_of*/, std::byte* answers) override {
-    StoreAt(static_cast<std::uint64_t>(std::count(seen_.begin(), seen_.end(), 1)), 0, answers);
-    return absl::OkStatus();
+  absl::Status Finish(IndexOf /*index_of*/, std::byte* answers) override {
+    return Table::Finish(this->call_, this->spec_,
+                         std::span<typename Table::Cell, Table::kCells>(cells_.data(), Table::kCells), answers);
   }
-  absl::Status Save(absl::FunctionRef<std::int64_t(std::int64_t)> /*index_of*/, Entries* to) override {
-    for (std::size_t key = 0; key < static_cast<std::size_t>(seen_.size()); ++key) {
-      if (seen_[key] != 0) to->keys.push_back(key);
-    }
-    return absl::OkStatus();
-  }
-  absl::Status Load(const Entries& from) override {
-    if (absl::Status status = Begin(0); !status.ok()) return status;
-    for (const std::uint64_t key : from.keys) seen_[key] = 1;
-    return absl::OkStatus();
-  }
-
- private:
-  const bool omits_nans_;
-  const FoldLimits& limits_;
-  FoldArray<std::uint8_t> seen_;
-};
-
-template <class T>
-class Sketch final : public DistributionFold {
- public:
-  Sketch(bool omits_nans, const FoldLimits& limits) : omits_nans_(omits_nans), limits_(limits), registers_(limits) {}
-
-  absl::Status Begin(std::int64_t /*count*/) override { return registers_.Zero(kRegisters); }
-  absl::StatusOr<std::unique_ptr<DistributionFold>> Part() override {
-    return Begun(std::make_unique<Sketch>(omits_nans_, limits_));
-  }
-  absl::Status Add(const void* elements, const void* /*others*/, std::int64_t /*first*/, std::int64_t count) override {
-    ForKeys<T>(elements, count, omits_nans_, [&](std::uint64_t key) {
-      const std::uint64_t hash = HashOf(key);
-      std::uint8_t& most = registers_[RegisterOf(hash)];
-      most = std::max(most, static_cast<std::uint8_t>(ZerosOf(hash)));
-    });
-    return absl::OkStatus();
-  }
-  absl::Status Merge(DistributionFold& part) override {
-    const FoldArray<std::uint8_t>& more = static_cast<Sketch&>(part).registers_;
-    for (std::size_t i = 0; i < kRegisters; ++i) registers_[i] = std::max(registers_[i], more[i]);
-    return absl::OkStatus();
-  }
-  absl::Status Finish(absl::FunctionRef<std::int64_t(std::int64_t)> /*index_of*/, std::byte* answers) override {
-    StoreAt(EstimateDistinct(std::span<const std::uint8_t, kRegisters>(registers_.data(), kRegisters)), 0, answers);
-    return absl::OkStatus();
-  }
-  absl::Status Save(absl::FunctionRef<std::int64_t(std::int64_t)> /*index_of*/, Entries* to) override {
-    for (std::size_t i = 0; i < kRegisters; ++i) {
-      if (registers_[i] > 0) to->Add(i, registers_[i]);
+  absl::Status Save(IndexOf /*index_of*/, Entries* to) override {
+    for (std::size_t i = 0; i < Table::kCells; ++i) {
+      if (cells_[i] == 0) continue;
+      to->keys.push_back(i);
+      if (to->rule != EntriesRule::kUnion) to->values.push_back(cells_[i]);
     }
     return absl::OkStatus();
   }
   absl::Status Load(const Entries& from) override {
     if (absl::Status status = Begin(0); !status.ok()) return status;
     for (std::size_t i = 0; i < from.keys.size(); ++i) {
-      registers_[from.keys[i]] = static_cast<std::uint8_t>(from.values[i]);
+      cells_[from.keys[i]] = static_cast<typename Table::Cell>(from.values.empty() ? 1 : from.values[i]);
     }
     return absl::OkStatus();
   }
 
  private:
-  const bool omits_nans_;
-  const FoldLimits& limits_;
-  FoldArray<std::uint8_t> registers_;
+  FoldArray<typename Table::Cell> cells_;
+};
+
+// Which values of 8 or 16 bits there are.
+template <class T>
+struct Marks {
+  using Element = T;
+  using Cell = std::uint8_t;
+  static constexpr std::size_t kCells = std::size_t{1} << SortKey<T>::kBits;
+  static constexpr bool kCountsNans = false;
+  static void Add(std::size_t key, Cell* cells) { cells[key] = 1; }
+  static Cell Merged(Cell a, Cell b) { return a | b; }
+  static absl::Status Finish(const OpCall&, const ReduceSpec&, std::span<Cell> cells, std::byte* answers) {
+    StoreAt(static_cast<std::uint64_t>(std::count(cells.begin(), cells.end(), 1)), 0, answers);
+    return absl::OkStatus();
+  }
+};
+
+// The registers of a sketch.
+template <class T>
+struct Registers {
+  using Element = T;
+  using Cell = std::uint8_t;
+  static constexpr std::size_t kCells = kRegisters;
+  static constexpr bool kCountsNans = false;
+  static void Add(std::uint64_t key, Cell* cells) {
+    const std::uint64_t hash = HashOf(key);
+    Cell& most = cells[RegisterOf(hash)];
+    most = std::max(most, static_cast<Cell>(ZerosOf(hash)));
+  }
+  static Cell Merged(Cell a, Cell b) { return std::max(a, b); }
+  static absl::Status Finish(const OpCall&, const ReduceSpec&, std::span<Cell, kCells> cells, std::byte* answers) {
+    StoreAt(EstimateDistinct(cells), 0, answers);
+    return absl::OkStatus();
+  }
+};
+
+// How many elements have each value of 8 or 16 bits.
+template <class T>
+struct Counts {
+  using Element = T;
+  using Cell = std::uint64_t;
+  static constexpr std::size_t kCells = std::size_t{1} << SortKey<T>::kBits;
+  static constexpr bool kCountsNans = true;
+  static void Add(std::size_t key, Cell* cells) { ++cells[key]; }
+  static Cell Merged(Cell a, Cell b) { return a + b; }
+  static absl::Status Finish(const OpCall& call, const ReduceSpec& spec, std::span<Cell> cells, std::byte* answers) {
+    return FinishMode<T>(call, spec, cells, answers);
+  }
 };
 
 // A set of keys by open addressing, at most half full.
 template <class T>
-class ValueSet final : public DistributionFold {
+class ValueSet final : public FoldOf<ValueSet<T>> {
  public:
   using Word = typename SortKey<T>::Type;
 
-  ValueSet(bool omits_nans, const FoldLimits& limits) : omits_nans_(omits_nans), limits_(limits), slots_(limits) {}
+  ValueSet(const OpCall& call, const ReduceSpec& spec, const FoldLimits& limits)
+      : FoldOf<ValueSet>(call, spec, limits), slots_(limits) {}
 
   absl::Status Begin(std::int64_t /*count*/) override {
     // Clearing a table that many outputs ago had to be large takes longer than to let it grow again.
@@ -154,10 +159,6 @@ class ValueSet final : public DistributionFold {
     }
     return absl::OkStatus();
   }
-  absl::StatusOr<std::unique_ptr<DistributionFold>> Part() override {
-    return Begun(std::make_unique<ValueSet>(omits_nans_, limits_));
-  }
-
   absl::Status Add(const void* elements, const void* /*others*/, std::int64_t /*first*/, std::int64_t count) override {
     absl::Status status;
     std::array<Word, kBatch> keys;
@@ -165,7 +166,7 @@ class ValueSet final : public DistributionFold {
     const auto flush = [&] {
       if (status.ok()) status = Insert(keys.data(), std::exchange(has, 0));
     };
-    ForKeys<T>(elements, count, omits_nans_, [&](Word key) {
+    ForKeys<T>(elements, count, this->omits_nans(), [&](Word key) {
       if (key == last_ && key != 0) return;
       last_ = key;
       keys[has++] = key;
@@ -196,11 +197,11 @@ class ValueSet final : public DistributionFold {
     return status;
   }
 
-  absl::Status Finish(absl::FunctionRef<std::int64_t(std::int64_t)> /*index_of*/, std::byte* answers) override {
+  absl::Status Finish(IndexOf /*index_of*/, std::byte* answers) override {
     StoreAt(static_cast<std::uint64_t>(used_ + (has_zero_ ? 1 : 0)), 0, answers);
     return absl::OkStatus();
   }
-  absl::Status Save(absl::FunctionRef<std::int64_t(std::int64_t)> /*index_of*/, Entries* to) override {
+  absl::Status Save(IndexOf /*index_of*/, Entries* to) override {
     FoldLease lease(limits_);  // until the caller counts what it gets
     absl::Status status = lease.Hold((used_ + 1) * std::int64_t{sizeof(std::uint64_t)});
     if (!status.ok()) return status;
@@ -282,54 +283,11 @@ class ValueSet final : public DistributionFold {
     return status;
   }
 
-  const bool omits_nans_;
-  const FoldLimits& limits_;
+  using FoldOf<ValueSet>::limits_;
   FoldArray<Word> slots_;  // 0: free; the key 0 is told by has_zero_
   std::int64_t used_ = 0;
   bool has_zero_ = false;
   Word last_ = 0;  // the key before this one, or 0: runs of equal values are common
-};
-
-// Of 8 and 16 bits.
-template <class T>
-class ModeFold final : public DistributionFold {
- public:
-  ModeFold(const OpCall& call, const ReduceSpec& spec, const FoldLimits& limits)
-      : call_(call), spec_(spec), limits_(limits), counts_(limits) {}
-
-  absl::Status Begin(std::int64_t /*count*/) override { return counts_.Zero(std::int64_t{1} << SortKey<T>::kBits); }
-  absl::StatusOr<std::unique_ptr<DistributionFold>> Part() override {
-    return Begun(std::make_unique<ModeFold>(call_, spec_, limits_));
-  }
-  absl::Status Add(const void* elements, const void* /*others*/, std::int64_t /*first*/, std::int64_t count) override {
-    ForKeys<T>(elements, count, /*omits_nans=*/false, [&](auto key) { ++counts_[key]; });
-    return absl::OkStatus();
-  }
-  absl::Status Merge(DistributionFold& part) override {
-    const FoldArray<std::uint64_t>& more = static_cast<ModeFold&>(part).counts_;
-    for (std::size_t i = 0; i < std::size_t{1} << SortKey<T>::kBits; ++i) counts_[i] += more[i];
-    return absl::OkStatus();
-  }
-  absl::Status Finish(absl::FunctionRef<std::int64_t(std::int64_t)> /*index_of*/, std::byte* answers) override {
-    return FinishMode<T>(call_, spec_, {counts_.begin(), counts_.end()}, answers);
-  }
-  absl::Status Save(absl::FunctionRef<std::int64_t(std::int64_t)> /*index_of*/, Entries* to) override {
-    for (std::size_t key = 0; key < static_cast<std::size_t>(counts_.size()); ++key) {
-      if (counts_[key] > 0) to->Add(key, counts_[key]);
-    }
-    return absl::OkStatus();
-  }
-  absl::Status Load(const Entries& from) override {
-    if (absl::Status status = Begin(0); !status.ok()) return status;
-    for (std::size_t i = 0; i < from.keys.size(); ++i) counts_[from.keys[i]] = from.values[i];
-    return absl::OkStatus();
-  }
-
- private:
-  const OpCall call_;
-  const ReduceSpec spec_;
-  const FoldLimits& limits_;
-  FoldArray<std::uint64_t> counts_;
 };
 
 double Sigma(double x) {
@@ -372,24 +330,20 @@ std::uint64_t EstimateDistinct(std::span<const std::uint8_t, kRegisters> registe
 
 std::unique_ptr<DistributionFold> MakeDistinctFold(const OpCall& call, const ReduceSpec& spec,
                                                    const FoldLimits& limits) {
-  const bool omits_nans = spec.nan_policy == NanPolicy::kOmit;
   return VisitDType(spec.dtype, [&]<class T>(std::type_identity<T>) -> std::unique_ptr<DistributionFold> {
     if constexpr (sizeof(T) <= 2) {
-      return std::make_unique<MarkedValues<T>>(omits_nans, limits);
+      return std::make_unique<TableFold<Marks<T>>>(call, spec, limits);
     } else {
-      if (call.op == Op::kDistinct) return std::make_unique<Sketch<T>>(omits_nans, limits);
-      return std::make_unique<ValueSet<T>>(omits_nans, limits);
+      if (call.op == Op::kDistinct) return std::make_unique<TableFold<Registers<T>>>(call, spec, limits);
+      return std::make_unique<ValueSet<T>>(call, spec, limits);
     }
   });
 }
 
 std::unique_ptr<DistributionFold> MakeModeFold(const OpCall& call, const ReduceSpec& spec, const FoldLimits& limits) {
   return VisitDType(spec.dtype, [&]<class T>(std::type_identity<T>) -> std::unique_ptr<DistributionFold> {
-    if constexpr (sizeof(T) <= 2) {
-      return std::make_unique<ModeFold<T>>(call, spec, limits);
-    } else {
-      return nullptr;  // not of these dtypes
-    }
+    if constexpr (sizeof(T) <= 2) return std::make_unique<TableFold<Counts<T>>>(call, spec, limits);
+    return nullptr;  // not of these dtypes
   });
 }
 

@@ -62,13 +62,12 @@ PlaceOfPart PlaceOf(const Shard& shard) {
 
 namespace {
 
-class FingerprintFold final : public DistributionFold {
+class FingerprintFold final : public FoldOf<FingerprintFold> {
  public:
-  FingerprintFold(const OpCall& call, DType dtype)
-      : call_(call),
-        dtype_(dtype),
-        bytes_(RowOf(dtype).bytes),
-        words_(WordsOfElement(dtype)),
+  FingerprintFold(const OpCall& call, const ReduceSpec& spec, const FoldLimits& limits)
+      : FoldOf(call, spec, limits),
+        bytes_(RowOf(spec.dtype).bytes),
+        words_(WordsOfElement(spec.dtype)),
         is_part_(call.given().shard.has_value()),
         first_(is_part_ ? call.given().shard->first : 0) {
     if (is_part_ && !call.given().shard->part.empty()) place_ = PlaceOf(*call.given().shard);
@@ -79,10 +78,6 @@ class FingerprintFold final : public DistributionFold {
     sum_ = {};
     return absl::OkStatus();
   }
-  absl::StatusOr<std::unique_ptr<DistributionFold>> Part() override {
-    return Begun(std::make_unique<FingerprintFold>(call_, dtype_));
-  }
-
   // `positions`: of each element, as indexes count them; null: the ranks.
   absl::Status Add(const void* elements, const void* positions, std::int64_t first, std::int64_t count) override {
     const auto* data = static_cast<const std::byte*>(elements);
@@ -111,14 +106,14 @@ class FingerprintFold final : public DistributionFold {
     return absl::OkStatus();
   }
 
-  absl::Status Finish(absl::FunctionRef<std::int64_t(std::int64_t)> /*index_of*/, std::byte* answers) override {
+  absl::Status Finish(IndexOf /*index_of*/, std::byte* answers) override {
     const auto bytes = static_cast<std::uint64_t>(bytes_);
     const Residues answer = MultipliedAndAdded(sum_, kPolynomialBases, {bytes, bytes});
     for (std::size_t b = 0; b < answer.size(); ++b) StoreAt(answer[b], static_cast<std::int64_t>(b), answers);
     return absl::OkStatus();
   }
 
-  absl::Status Save(absl::FunctionRef<std::int64_t(std::int64_t)> /*index_of*/, Entries* to) override {
+  absl::Status Save(IndexOf /*index_of*/, Entries* to) override {
     if (count_ == 0) return absl::OkStatus();
     for (std::size_t b = 0; b < sum_.size(); ++b) to->Add(b, sum_[b]);
     return absl::OkStatus();
@@ -161,8 +156,6 @@ class FingerprintFold final : public DistributionFold {
     sum_ = MultipliedAndAdded(run, power, sum_);
   }
 
-  const OpCall call_;
-  const DType dtype_;
   const int bytes_, words_;  // of an element
   const bool is_part_;
   const std::int64_t first_;
@@ -176,8 +169,8 @@ class FingerprintFold final : public DistributionFold {
 }  // namespace
 
 std::unique_ptr<DistributionFold> MakeFingerprintFold(const OpCall& call, const ReduceSpec& spec,
-                                                      const FoldLimits& /*limits*/) {
-  return std::make_unique<FingerprintFold>(call, spec.dtype);
+                                                      const FoldLimits& limits) {
+  return std::make_unique<FingerprintFold>(call, spec, limits);
 }
 
 }  // namespace reduced

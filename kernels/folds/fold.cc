@@ -1,5 +1,6 @@
 #include "kernels/folds/fold.h"
 
+#include <algorithm>
 #include <iterator>
 
 #include "kernels/exact/terms.h"
@@ -8,55 +9,48 @@
 #include "kernels/folds/sketch.h"
 
 namespace reduced {
+namespace {
+
+struct FoldRow {
+  Op op;
+  MakeFold* make;
+};
+constexpr FoldRow kFolds[] = {
+    {Op::kMedian, &MakeQuantileFold},
+    {Op::kQuantile, &MakeQuantileFold},
+    {Op::kWeightedMedian, &MakeWeightedQuantileFold},
+    {Op::kWeightedQuantile, &MakeWeightedQuantileFold},
+    {Op::kHistogram, &MakeHistogramFold},
+    {Op::kTopK, &MakeTopFold},
+    {Op::kBottomK, &MakeTopFold},
+    {Op::kArgTopK, &MakeTopFold},
+    {Op::kArgBottomK, &MakeTopFold},
+    {Op::kDistinct, &MakeDistinctFold},
+    {Op::kDistinctExact, &MakeDistinctFold},
+    {Op::kMode, &MakeModeFold},
+    {Op::kCovMatrix, &MakeMatrixFold},
+    {Op::kCorrMatrix, &MakeMatrixFold},
+    {Op::kCompare, &MakeCompareFold},
+    {Op::kFingerprint, &MakeFingerprintFold},
+    {Op::kDistanceMax, &MakeLargestDistanceFold},
+};
+
+}  // namespace
+
+absl::Status DistributionFold::Finish(IndexOf /*index_of*/, std::byte* /*answers*/) {
+  return absl::InternalError("a fold of states answers nothing");
+}
+absl::Status DistributionFold::Save(IndexOf /*index_of*/, Entries* /*to*/) {
+  return absl::InternalError("a fold that has no state was asked for one");
+}
+absl::Status DistributionFold::Load(const Entries& /*from*/) {
+  return absl::InternalError("a fold that has no state was given one");
+}
 
 std::unique_ptr<DistributionFold> MakeDistributionFold(const OpCall& call, const ReduceSpec& spec,
                                                        const FoldLimits& limits) {
-  switch (call.op) {
-    case Op::kMedian:
-    case Op::kQuantile:
-      return MakeQuantileFold(call, spec, limits);
-    case Op::kWeightedMedian:
-    case Op::kWeightedQuantile:
-      return MakeWeightedQuantileFold(call, spec, limits);
-    case Op::kHistogram:
-      return MakeHistogramFold(call, spec, limits);
-    case Op::kTopK:
-    case Op::kBottomK:
-    case Op::kArgTopK:
-    case Op::kArgBottomK:
-      return MakeTopFold(call, spec, limits);
-    case Op::kDistinct:
-    case Op::kDistinctExact:
-      return MakeDistinctFold(call, spec, limits);
-    case Op::kMode:
-      return MakeModeFold(call, spec, limits);
-    case Op::kSkew:
-    case Op::kKurtosis:
-      return MakeShapeFold(call, spec, limits);
-    case Op::kCovMatrix:
-    case Op::kCorrMatrix:
-      return MakeMatrixFold(call, spec, limits);
-    case Op::kCompare:
-      return MakeCompareFold(call, spec, limits);
-    case Op::kFingerprint:
-      return MakeFingerprintFold(call, spec, limits);
-    case Op::kDot:
-    case Op::kWeightedSum:
-    case Op::kWeightedMean:
-    case Op::kWeightedVar:
-    case Op::kWeightedStd:
-    case Op::kCov:
-    case Op::kCorr:
-    case Op::kSlope:
-    case Op::kIntercept:
-    case Op::kDistanceL1:
-    case Op::kDistanceL2:
-    case Op::kDistanceMax:
-    case Op::kCosine:
-      return MakePairSumsFold(call, spec, limits);
-    default:
-      __builtin_unreachable();  // a State's accumulators answer it
-  }
+  const FoldRow* const row = std::ranges::find(kFolds, call.op, &FoldRow::op);
+  return (row == std::end(kFolds) ? &MakeTermSumsFold : row->make)(call, spec, limits);  // others have sums of terms
 }
 
 std::unique_ptr<DistributionFold> MakeStateFold(const OpCall& call, const ReduceSpec& spec, const FoldLimits& limits) {

@@ -30,6 +30,9 @@ struct FoldLimits {
   std::function<absl::Status()> why_stop;  // OK, while the answer is wanted
 };
 
+// What answers call the index of an element, by its rank; ascends with it.
+using IndexOf = absl::FunctionRef<std::int64_t(std::int64_t rank)>;
+
 // RESOURCE_EXHAUSTED of any function: there is no memory. Other errors of functions that return none of their own are
 // those of FoldLimits::why_stop, which is asked by whatever may take more than a few milliseconds.
 class DistributionFold {
@@ -60,17 +63,17 @@ class DistributionFold {
   // After all elements were added: whether they are to be added once more.
   virtual absl::StatusOr<bool> NextPass() { return false; }
 
-  // Writes AnswerElements(call) elements of ResultDType(call) to any address. `index_of`: what answers call the index
-  // of an element, by its rank; ascends with it. INVALID_ARGUMENT: the output has too few elements.
-  // OUT_OF_RANGE: an integer that its type does not hold, by the overflow policy.
-  virtual absl::Status Finish(absl::FunctionRef<std::int64_t(std::int64_t rank)> index_of, std::byte* answers) = 0;
+  // Writes AnswerElements(call) elements of ResultDType(call) to any address. INVALID_ARGUMENT: the output has too few
+  // elements. OUT_OF_RANGE: an integer that its type does not hold, by the overflow policy.
+  // Of a fold of MakeDistributionFold.
+  virtual absl::Status Finish(IndexOf index_of, std::byte* answers);
 
   // After the last pass: adds what it has to entries of a state, which have none. Of a fold of MakeStateFold.
-  virtual absl::Status Save(absl::FunctionRef<std::int64_t(std::int64_t rank)> index_of, Entries* to) = 0;
+  virtual absl::Status Save(IndexOf index_of, Entries* to);
 
   // Forgets everything, and has what the state of an output has; only Finish follows. Ranks are then the indexes of the
   // state. Of a fold of MakeDistributionFold.
-  virtual absl::Status Load(const Entries& from) = 0;
+  virtual absl::Status Load(const Entries& from);
 };
 
 // The fold that answers an op of the distribution. `spec`: its dtype and policies. The limits outlive the fold.

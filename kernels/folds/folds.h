@@ -1,39 +1,49 @@
-// The folds, each in the file of its name; MakeDistributionFold chooses among them.
+// The folds, each in the file of its name; fold.cc chooses among them.
 #ifndef REDUCED_KERNELS_FOLDS_FOLDS_H_
 #define REDUCED_KERNELS_FOLDS_FOLDS_H_
 
 #include <memory>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/folds/fold.h"
 
 namespace reduced {
 
-// A part whose pass begins as an output does, if there is memory for it.
-inline absl::StatusOr<std::unique_ptr<DistributionFold>> Begun(std::unique_ptr<DistributionFold> part) {
-  if (absl::Status status = part->Begin(0); !status.ok()) return status;
-  return part;
+// What all folds are made from. A part is made from the same, and begins as an output does, if there is memory for it.
+template <class Fold>
+class FoldOf : public DistributionFold {
+ public:
+  FoldOf(const OpCall& call, const ReduceSpec& spec, const FoldLimits& limits)
+      : call_(call), spec_(spec), limits_(limits) {}
+
+  absl::StatusOr<std::unique_ptr<DistributionFold>> Part() override {
+    auto part = std::make_unique<Fold>(call_, spec_, limits_);
+    if (absl::Status status = part->Begin(0); !status.ok()) return status;
+    return part;
+  }
+
+ protected:
+  bool omits_nans() const { return spec_.nan_policy == NanPolicy::kOmit; }
+
+  const OpCall call_;
+  const ReduceSpec spec_;
+  const FoldLimits& limits_;
+};
+
+// Makes a Fold<T> for the dtype T.
+template <template <class T> class Fold>
+std::unique_ptr<DistributionFold> MakeFoldOf(const OpCall& call, const ReduceSpec& spec, const FoldLimits& limits) {
+  return VisitDType(spec.dtype, [&]<class T>(std::type_identity<T>) -> std::unique_ptr<DistributionFold> {
+    return std::make_unique<Fold<T>>(call, spec, limits);
+  });
 }
 
-std::unique_ptr<DistributionFold> MakeHistogramFold(const OpCall& call, const ReduceSpec& spec,
-                                                    const FoldLimits& limits);
-std::unique_ptr<DistributionFold> MakeQuantileFold(const OpCall& call, const ReduceSpec& spec,
+using MakeFold = std::unique_ptr<DistributionFold>(const OpCall& call, const ReduceSpec& spec,
                                                    const FoldLimits& limits);
-std::unique_ptr<DistributionFold> MakeWeightedQuantileFold(const OpCall& call, const ReduceSpec& spec,
-                                                           const FoldLimits& limits);
-std::unique_ptr<DistributionFold> MakeKeyCountsFold(const OpCall& call, const ReduceSpec& spec,
-                                                    const FoldLimits& limits);
-std::unique_ptr<DistributionFold> MakeTopFold(const OpCall& call, const ReduceSpec& spec, const FoldLimits& limits);
-std::unique_ptr<DistributionFold> MakeDistinctFold(const OpCall& call, const ReduceSpec& spec,
-                                                   const FoldLimits& limits);
-std::unique_ptr<DistributionFold> MakeModeFold(const OpCall& call, const ReduceSpec& spec, const FoldLimits& limits);
-std::unique_ptr<DistributionFold> MakeShapeFold(const OpCall& call, const ReduceSpec& spec, const FoldLimits& limits);
-std::unique_ptr<DistributionFold> MakePairSumsFold(const OpCall& call, const ReduceSpec& spec,
-                                                   const FoldLimits& limits);
-std::unique_ptr<DistributionFold> MakeMatrixFold(const OpCall& call, const ReduceSpec& spec, const FoldLimits& limits);
-std::unique_ptr<DistributionFold> MakeFingerprintFold(const OpCall& call, const ReduceSpec& spec,
-                                                      const FoldLimits& limits);
-std::unique_ptr<DistributionFold> MakeCompareFold(const OpCall& call, const ReduceSpec& spec, const FoldLimits& limits);
+MakeFold MakeHistogramFold, MakeQuantileFold, MakeWeightedQuantileFold, MakeKeyCountsFold, MakeTopFold,
+    MakeDistinctFold, MakeModeFold, MakeTermSumsFold, MakeLargestDistanceFold, MakeMatrixFold, MakeFingerprintFold,
+    MakeCompareFold;
 
 }  // namespace reduced
 

@@ -17,14 +17,14 @@ namespace reduced {
 namespace {
 
 template <class T>
-class HistogramFold final : public DistributionFold {
+class HistogramFold final : public FoldOf<HistogramFold<T>> {
  public:
-  HistogramFold(const OpCall& call, const FoldLimits& limits)
-      : call_(call), limits_(limits), bins_memory_(limits), counts_(limits) {}
+  HistogramFold(const OpCall& call, const ReduceSpec& spec, const FoldLimits& limits)
+      : FoldOf<HistogramFold>(call, spec, limits), bins_memory_(limits), counts_(limits) {}
 
   absl::Status Begin(std::int64_t /*count*/) override {
     if (bins_ == nullptr) {
-      const std::vector<double>& edges = call_.given().edges;
+      const std::vector<double>& edges = this->call_.given().edges;
       absl::Status status = bins_memory_.Hold(HistogramBins<T>::BytesFor(std::ssize(edges)));
       if (!status.ok()) return status;
       bins_ = std::make_shared<const HistogramBins<T>>(edges);
@@ -34,9 +34,10 @@ class HistogramFold final : public DistributionFold {
   }
 
   absl::StatusOr<std::unique_ptr<DistributionFold>> Part() override {
-    auto part = std::make_unique<HistogramFold>(call_, limits_);
+    auto part = std::make_unique<HistogramFold>(this->call_, this->spec_, this->limits_);
     part->bins_ = bins_;
-    return Begun(std::move(part));
+    if (absl::Status status = part->Begin(0); !status.ok()) return status;
+    return part;
   }
 
   absl::Status Add(const void* elements, const void* /*others*/, std::int64_t /*first*/, std::int64_t count) override {
@@ -53,13 +54,13 @@ class HistogramFold final : public DistributionFold {
     return absl::OkStatus();
   }
 
-  absl::Status Finish(absl::FunctionRef<std::int64_t(std::int64_t)> /*index_of*/, std::byte* answers) override {
+  absl::Status Finish(IndexOf /*index_of*/, std::byte* answers) override {
     JoinTables();
     for (std::int64_t bin = 0; bin < bins_->bins(); ++bin) StoreAt(bins_->In(bin, counts_.data()), bin, answers);
     return absl::OkStatus();
   }
 
-  absl::Status Save(absl::FunctionRef<std::int64_t(std::int64_t)> /*index_of*/, Entries* to) override {
+  absl::Status Save(IndexOf /*index_of*/, Entries* to) override {
     JoinTables();
     for (std::int64_t bin = 0; bin < bins_->bins(); ++bin) {
       const std::uint64_t count = bins_->In(bin, counts_.data());
@@ -119,8 +120,6 @@ class HistogramFold final : public DistributionFold {
     }
   }
 
-  const OpCall call_;
-  const FoldLimits& limits_;
   FoldLease bins_memory_;                         // of the fold that made the bins
   std::shared_ptr<const HistogramBins<T>> bins_;  // of all parts
   std::int64_t tables_ = 1;
@@ -131,9 +130,7 @@ class HistogramFold final : public DistributionFold {
 
 std::unique_ptr<DistributionFold> MakeHistogramFold(const OpCall& call, const ReduceSpec& spec,
                                                     const FoldLimits& limits) {
-  return VisitDType(spec.dtype, [&]<class T>(std::type_identity<T>) -> std::unique_ptr<DistributionFold> {
-    return std::make_unique<HistogramFold<T>>(call, limits);
-  });
+  return MakeFoldOf<HistogramFold>(call, spec, limits);
 }
 
 }  // namespace reduced

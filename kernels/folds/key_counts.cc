@@ -28,15 +28,13 @@ constexpr int kMostDigit = 21;
 constexpr int kFilterBits = 16;  // that tell most elements without a prefix
 
 template <class T>
-class KeyCountsFold final : public DistributionFold {
+class KeyCountsFold final : public FoldOf<KeyCountsFold<T>> {
  public:
   using Key = SortKey<T>;
   using Word = typename Key::Type;
 
   KeyCountsFold(const OpCall& call, const ReduceSpec& spec, const FoldLimits& limits)
-      : call_(call),
-        spec_(spec),
-        limits_(limits),
+      : FoldOf<KeyCountsFold>(call, spec, limits),
         bits_(CountedBits(call, spec.dtype)),
         counts_(limits),
         batch_(limits),
@@ -53,7 +51,7 @@ class KeyCountsFold final : public DistributionFold {
     return Start(table ? static_cast<std::int64_t>(prefixes << digit) : 0, std::min(count, kLeastBatch));
   }
   absl::StatusOr<std::unique_ptr<DistributionFold>> Part() override {
-    auto part = std::make_unique<KeyCountsFold>(call_, spec_, limits_);
+    auto part = std::make_unique<KeyCountsFold>(call_, this->spec_, limits_);
     if (absl::Status status = part->Start(counts_.size(), kLeastBatch); !status.ok()) return status;
     return part;
   }
@@ -95,13 +93,7 @@ class KeyCountsFold final : public DistributionFold {
     return status;
   }
 
-  // QuantileFold does.
-  absl::Status Finish(absl::FunctionRef<std::int64_t(std::int64_t)> /*index_of*/, std::byte* /*answers*/) override {
-    return absl::InternalError("a fold of states answers nothing");
-  }
-  absl::Status Load(const Entries& /*from*/) override { return absl::InternalError("a fold of states loads none"); }
-
-  absl::Status Save(absl::FunctionRef<std::int64_t(std::int64_t)> /*index_of*/, Entries* to) override {
+  absl::Status Save(IndexOf /*index_of*/, Entries* to) override {
     if (absl::Status status = CountBatch(); !status.ok()) return status;
     const int digit = bits_ - within_bits();
     for (std::size_t i = 0; i < static_cast<std::size_t>(counts_.size()); ++i) {
@@ -166,9 +158,8 @@ class KeyCountsFold final : public DistributionFold {
     return status;
   }
 
-  const OpCall call_;
-  const ReduceSpec spec_;
-  const FoldLimits& limits_;
+  using FoldOf<KeyCountsFold>::call_;
+  using FoldOf<KeyCountsFold>::limits_;
   const int bits_;                    // that are counted by
   std::vector<std::uint8_t> filter_;  // by the highest bits: 1 for those of a prefix; 64 KiB
   FoldArray<std::uint64_t> counts_;   // by prefix and digit; none: sums_ has them
@@ -183,9 +174,7 @@ class KeyCountsFold final : public DistributionFold {
 
 std::unique_ptr<DistributionFold> MakeKeyCountsFold(const OpCall& call, const ReduceSpec& spec,
                                                     const FoldLimits& limits) {
-  return VisitDType(spec.dtype, [&]<class T>(std::type_identity<T>) -> std::unique_ptr<DistributionFold> {
-    return std::make_unique<KeyCountsFold<T>>(call, spec, limits);
-  });
+  return MakeFoldOf<KeyCountsFold>(call, spec, limits);
 }
 
 }  // namespace reduced

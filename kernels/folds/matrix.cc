@@ -34,12 +34,10 @@ void Transpose(const std::byte* rows, std::int64_t count, std::int64_t columns, 
   }
 }
 
-class MatrixFold final : public DistributionFold {
+class MatrixFold final : public FoldOf<MatrixFold> {
  public:
   MatrixFold(const OpCall& call, const ReduceSpec& spec, const FoldLimits& limits)
-      : call_(call),
-        spec_(spec),
-        limits_(limits),
+      : FoldOf(call, spec, limits),
         columns_(call.given().columns),
         width_(RowOf(spec.dtype).bytes),
         lease_(limits),
@@ -61,10 +59,6 @@ class MatrixFold final : public DistributionFold {
     pairs_.reserve(static_cast<std::size_t>(PairsOfColumns(columns_)));
     while (std::ssize(pairs_) < PairsOfColumns(columns_)) pairs_.emplace_back(call_, spec_);
     return absl::OkStatus();
-  }
-
-  absl::StatusOr<std::unique_ptr<DistributionFold>> Part() override {
-    return Begun(std::make_unique<MatrixFold>(call_, spec_, limits_));
   }
 
   absl::Status Add(const void* elements, const void* /*others*/, std::int64_t first, std::int64_t count) override {
@@ -98,7 +92,7 @@ class MatrixFold final : public DistributionFold {
     return absl::OkStatus();
   }
 
-  absl::Status Finish(absl::FunctionRef<std::int64_t(std::int64_t)> /*index_of*/, std::byte* answers) override {
+  absl::Status Finish(IndexOf /*index_of*/, std::byte* answers) override {
     if (absl::Status status = CheckRows(); !status.ok()) return status;
     auto pair = pairs_.begin();
     for (std::int64_t i = 0; i < columns_; ++i) {
@@ -111,7 +105,7 @@ class MatrixFold final : public DistributionFold {
     return absl::OkStatus();
   }
 
-  absl::Status Save(absl::FunctionRef<std::int64_t(std::int64_t)> /*index_of*/, Entries* to) override {
+  absl::Status Save(IndexOf /*index_of*/, Entries* to) override {
     if (absl::Status status = CheckRows(); !status.ok()) return status;
     for (std::size_t i = 0; i < pairs_.size(); ++i) {
       Entries entries;
@@ -192,9 +186,6 @@ class MatrixFold final : public DistributionFold {
     }
   }
 
-  const OpCall call_;
-  const ReduceSpec spec_;
-  const FoldLimits& limits_;
   const std::int64_t columns_;
   const std::int64_t width_;  // bytes of an element
   std::int64_t count_ = 0;

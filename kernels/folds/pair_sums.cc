@@ -122,16 +122,14 @@ constexpr Formula kFormulas[] = {
     {Op::kKurtosis, &KurtosisAnswer},
 };
 
-class TermSumsFold final : public DistributionFold {
+class TermSumsFold final : public FoldOf<TermSumsFold> {
  public:
-  TermSumsFold(const OpCall& call, const ReduceSpec& spec) : call_(call), spec_(spec), sums_(call, spec) {}
+  TermSumsFold(const OpCall& call, const ReduceSpec& spec, const FoldLimits& limits)
+      : FoldOf(call, spec, limits), sums_(call, spec) {}
 
   absl::Status Begin(std::int64_t /*count*/) override {
     sums_.Clear();
     return absl::OkStatus();
-  }
-  absl::StatusOr<std::unique_ptr<DistributionFold>> Part() override {
-    return Begun(std::make_unique<TermSumsFold>(call_, spec_));
   }
   absl::Status Add(const void* elements, const void* others, std::int64_t /*first*/, std::int64_t count) override {
     sums_.Add(elements, others, count);
@@ -142,13 +140,13 @@ class TermSumsFold final : public DistributionFold {
     return absl::OkStatus();
   }
 
-  absl::Status Finish(absl::FunctionRef<std::int64_t(std::int64_t)> /*index_of*/, std::byte* answers) override {
+  absl::Status Finish(IndexOf /*index_of*/, std::byte* answers) override {
     if (ResultDType(call_, spec_.dtype) != DType::kF64) return FinishInteger(answers);
     StoreAt(PairSumsAnswer(call_.op, sums_, spec_.ddof), 0, answers);
     return absl::OkStatus();
   }
 
-  absl::Status Save(absl::FunctionRef<std::int64_t(std::int64_t)> /*index_of*/, Entries* to) override {
+  absl::Status Save(IndexOf /*index_of*/, Entries* to) override {
     sums_.Save(to);
     return absl::OkStatus();
   }
@@ -166,30 +164,24 @@ class TermSumsFold final : public DistributionFold {
     return value.status();
   }
 
-  const OpCall call_;
-  const ReduceSpec spec_;
   TermSums sums_;
 };
 
 // The largest distance so far, as the bits of a double, which compare as distances do; those of NaN are the largest.
-class LargestDistanceFold final : public DistributionFold {
+class LargestDistanceFold final : public FoldOf<LargestDistanceFold> {
  public:
-  LargestDistanceFold(const OpCall& call, const ReduceSpec& spec) : call_(call), spec_(spec) {}
+  using FoldOf::FoldOf;
 
   absl::Status Begin(std::int64_t /*count*/) override {
     largest_ = 0;
     return absl::OkStatus();
   }
-  absl::StatusOr<std::unique_ptr<DistributionFold>> Part() override {
-    return Begun(std::make_unique<LargestDistanceFold>(call_, spec_));
-  }
   absl::Status Add(const void* elements, const void* others, std::int64_t /*first*/, std::int64_t count) override {
-    const bool omits_nans = spec_.nan_policy == NanPolicy::kOmit;
     VisitPair(spec_.dtype, call_.given().other.value_or(spec_.dtype), [&]<class X, class Y>(X, Y) {
       for (std::int64_t i = 0; i < count; ++i) {
         const X x = ElementAt<X>(elements, i);
         const Y y = ElementAt<Y>(others, i);
-        if ((IsNan(x) || IsNan(y)) && omits_nans) continue;
+        if ((IsNan(x) || IsNan(y)) && omits_nans()) continue;
         largest_ = std::max(largest_, BitsOfDistance(Distance(x, y)));
       }
     });
@@ -199,11 +191,11 @@ class LargestDistanceFold final : public DistributionFold {
     largest_ = std::max(largest_, static_cast<LargestDistanceFold&>(part).largest_);
     return absl::OkStatus();
   }
-  absl::Status Finish(absl::FunctionRef<std::int64_t(std::int64_t)> /*index_of*/, std::byte* answers) override {
+  absl::Status Finish(IndexOf /*index_of*/, std::byte* answers) override {
     StoreAt(largest_, 0, answers);
     return absl::OkStatus();
   }
-  absl::Status Save(absl::FunctionRef<std::int64_t(std::int64_t)> /*index_of*/, Entries* to) override {
+  absl::Status Save(IndexOf /*index_of*/, Entries* to) override {
     if (largest_ != 0) to->Add(0, largest_);
     return absl::OkStatus();
   }
@@ -213,8 +205,6 @@ class LargestDistanceFold final : public DistributionFold {
   }
 
  private:
-  const OpCall call_;
-  const ReduceSpec spec_;
   std::uint64_t largest_ = 0;
 };
 
@@ -228,15 +218,14 @@ double PairSumsAnswer(Op op, const TermSums& sums, std::int64_t ddof) {
   return sign == 0 ? kUndefined : *special * sign;
 }
 
-std::unique_ptr<DistributionFold> MakePairSumsFold(const OpCall& call, const ReduceSpec& spec,
-                                                   const FoldLimits& /*limits*/) {
-  if (call.op == Op::kDistanceMax) return std::make_unique<LargestDistanceFold>(call, spec);
-  return std::make_unique<TermSumsFold>(call, spec);
+std::unique_ptr<DistributionFold> MakeTermSumsFold(const OpCall& call, const ReduceSpec& spec,
+                                                   const FoldLimits& limits) {
+  return std::make_unique<TermSumsFold>(call, spec, limits);
 }
 
-std::unique_ptr<DistributionFold> MakeShapeFold(const OpCall& call, const ReduceSpec& spec,
-                                                const FoldLimits& /*limits*/) {
-  return std::make_unique<TermSumsFold>(call, spec);
+std::unique_ptr<DistributionFold> MakeLargestDistanceFold(const OpCall& call, const ReduceSpec& spec,
+                                                          const FoldLimits& limits) {
+  return std::make_unique<LargestDistanceFold>(call, spec, limits);
 }
 
 }  // namespace reduced

@@ -142,10 +142,6 @@ class QuantileFold final : public DistributionFold {
     return true;
   }
 
-  // KeyCountsFold does.
-  absl::Status Save(absl::FunctionRef<std::int64_t(std::int64_t)> /*index_of*/, Entries* /*to*/) override {
-    return absl::InternalError("a fold that answers quantiles has no state");
-  }
   // Each value becomes a node whose keys are known.
   absl::Status Load(const Entries& from) override {
     absl::Status status = Begin(0);
@@ -169,12 +165,11 @@ class QuantileFold final : public DistributionFold {
     return absl::OkStatus();
   }
 
-  absl::Status Finish(absl::FunctionRef<std::int64_t(std::int64_t)> /*index_of*/, std::byte* answers) override {
+  absl::Status Finish(IndexOf /*index_of*/, std::byte* answers) override {
     const bool known = !ranks_.empty();
     if (known && lacks_bits_) {
       return absl::InvalidArgumentError(absl::StrFormat(
-          "op %s: got a state with the highest %d of %d bits of the elements; allowed: rounds, each of which asks "
-          "for "
+          "op %s: got a state with the highest %d of %d bits of the elements; allowed: rounds, each of which asks for "
           "more bits of fewer elements (reduced.dask and reduced.mpi have them), or the elements themselves",
           RowOf(call_.op).name, CountedBits(call_, spec_.dtype), Key::kBits));
     }
@@ -484,9 +479,7 @@ class QuantileFold final : public DistributionFold {
 
 std::unique_ptr<DistributionFold> MakeQuantileFold(const OpCall& call, const ReduceSpec& spec,
                                                    const FoldLimits& limits) {
-  return VisitDType(spec.dtype, [&]<class T>(std::type_identity<T>) -> std::unique_ptr<DistributionFold> {
-    return std::make_unique<QuantileFold<T>>(call, spec, limits);
-  });
+  return MakeFoldOf<QuantileFold>(call, spec, limits);
 }
 
 }  // namespace reduced

@@ -4,7 +4,6 @@
 #include <bit>
 #include <cmath>
 #include <cstddef>
-#include <initializer_list>
 #include <limits>
 #include <type_traits>
 
@@ -36,12 +35,14 @@ Parts PartsOf(double x) {
 
 Parts PartsOf(Int128 x) { return {x < 0, static_cast<std::uint64_t>(x < 0 ? -x : x), 0}; }
 
-// Adds the product of some numbers, with its sign changed if `negated`, times 2^shift, to an integer of units 2^low.
-void AddProduct(std::initializer_list<Parts> factors, bool negated, int shift, int low,
+// Adds a to the power `of_a` times b to the power `of_b`, at most four factors, with the sign changed if `negated`,
+// times 2^shift, to an integer of units 2^low.
+void AddProduct(const Parts& a, int of_a, const Parts& b, int of_b, bool negated, int shift, int low,
                 std::span<std::uint64_t> words) {
   std::uint64_t product[5] = {1};
   std::size_t size = 1;
-  for (const Parts& factor : factors) {
+  for (int k = 0; k < of_a + of_b; ++k) {
+    const Parts& factor = k < of_a ? a : b;
     UInt128 carry = 0;
     for (std::size_t i = 0; i < size; ++i) {
       carry += static_cast<UInt128>(product[i]) * factor.mantissa;
@@ -73,42 +74,18 @@ void AddProduct(std::initializer_list<Parts> factors, bool negated, int shift, i
 template <class Value>
 void AddEach(SumTerm term, const Value* x, const Value* y, std::int64_t count, int low,
              std::span<std::uint64_t> words) {
+  const TermPowers powers = PowersIn(term);
   for (std::int64_t i = 0; i < count; ++i) {
     const Parts a = PartsOf(x[i]), b = PartsOf(y[i]);
-    switch (term) {
-      case SumTerm::kX:
-        AddProduct({a}, false, 0, low, words);
-        break;
-      case SumTerm::kY:
-        AddProduct({b}, false, 0, low, words);
-        break;
-      case SumTerm::kXX:
-        AddProduct({a, a}, false, 0, low, words);
-        break;
-      case SumTerm::kXY:
-        AddProduct({a, b}, false, 0, low, words);
-        break;
-      case SumTerm::kYY:
-        AddProduct({b, b}, false, 0, low, words);
-        break;
-      case SumTerm::kXXY:
-        AddProduct({a, a, b}, false, 0, low, words);
-        break;
-      case SumTerm::kXXX:
-        AddProduct({a, a, a}, false, 0, low, words);
-        break;
-      case SumTerm::kXXXX:
-        AddProduct({a, a, a, a}, false, 0, low, words);
-        break;
-      case SumTerm::kDistance:
-        AddProduct({a}, x[i] < y[i], 0, low, words);
-        AddProduct({b}, !(x[i] < y[i]), 0, low, words);
-        break;
-      case SumTerm::kSquaredDistance:
-        AddProduct({a, a}, false, 0, low, words);
-        AddProduct({b, b}, false, 0, low, words);
-        AddProduct({a, b}, true, 1, low, words);
-        break;
+    if (powers.distance == 1) {
+      AddProduct(a, 1, b, 0, x[i] < y[i], 0, low, words);
+      AddProduct(a, 0, b, 1, !(x[i] < y[i]), 0, low, words);
+    } else if (powers.distance == 2) {
+      AddProduct(a, 2, b, 0, false, 0, low, words);
+      AddProduct(a, 0, b, 2, false, 0, low, words);
+      AddProduct(a, 1, b, 1, true, 1, low, words);
+    } else {
+      AddProduct(a, powers.x, b, powers.y, false, 0, low, words);
     }
   }
 }
@@ -221,36 +198,19 @@ void TermSums::AddIntegers(const void* elements, const void* others, std::int64_
   if (others != nullptr) LoadIntegers(other_, others, count, y);
   const Halves of_x(x, count), of_y(y, count);
   for (std::size_t i = 0; i < layout_.terms.size(); ++i) {
-    switch (const SumTerm term = layout_.terms[i]; term) {
-      case SumTerm::kX:
-        of_x.AddTo(words(i));
-        break;
-      case SumTerm::kY:
-        of_y.AddTo(words(i));
-        break;
-      case SumTerm::kXX:
-        of_x.AddProductsTo(of_x, words(i));
-        break;
-      case SumTerm::kXY:
-        of_x.AddProductsTo(of_y, words(i));
-        break;
-      case SumTerm::kYY:
-        of_y.AddProductsTo(of_y, words(i));
-        break;
-      case SumTerm::kDistance:
-      case SumTerm::kSquaredDistance: {
-        Int128 distances[kTermTileElements];
-        for (std::int64_t k = 0; k < count; ++k) distances[k] = x[k] < y[k] ? y[k] - x[k] : x[k] - y[k];
-        const Halves of_distance(distances, count);
-        if (term == SumTerm::kDistance) {
-          of_distance.AddTo(words(i));
-        } else {
-          of_distance.AddProductsTo(of_distance, words(i));
-        }
-        break;
-      }
-      default:
-        AddEach(term, x, y, count, 0, words(i));
+    const SumTerm term = layout_.terms[i];
+    const TermPowers powers = PowersIn(term);
+    if (powers.distance > 0) {
+      Int128 distances[kTermTileElements];
+      for (std::int64_t k = 0; k < count; ++k) distances[k] = x[k] < y[k] ? y[k] - x[k] : x[k] - y[k];
+      const Halves of_distance(distances, count);
+      powers.distance == 1 ? of_distance.AddTo(words(i)) : of_distance.AddProductsTo(of_distance, words(i));
+    } else if (powers.x + powers.y == 1) {
+      (powers.x == 1 ? of_x : of_y).AddTo(words(i));
+    } else if (powers.x + powers.y == 2) {
+      (powers.x > 0 ? of_x : of_y).AddProductsTo(powers.y > 0 ? of_y : of_x, words(i));
+    } else {
+      AddEach(term, x, y, count, 0, words(i));
     }
   }
 }

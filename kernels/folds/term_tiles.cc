@@ -318,9 +318,8 @@ void AddTermsBy(const TermTile& tile, const double* x, const double* y, const Ma
 
 template <SumTerm kTerm>
 bool FoldTerm(const TermTile& tile, int low, std::span<std::uint64_t> words) {
-  constexpr bool kOfX =
-      kTerm == SumTerm::kX || kTerm == SumTerm::kXX || kTerm == SumTerm::kXXX || kTerm == SumTerm::kXXXX;
-  constexpr bool kOfY = kTerm == SumTerm::kY || kTerm == SumTerm::kYY;
+  constexpr TermPowers kPowers = PowersIn(kTerm);
+  constexpr bool kOfX = kPowers.distance == 0 && kPowers.y == 0, kOfY = kPowers.distance == 0 && kPowers.x == 0;
   const double* const first = kOfY ? tile.y : tile.x;
   const double* const second = kOfX ? tile.x : tile.y;
   const Magnitudes& of_first = kOfY ? tile.of_y : tile.of_x;
@@ -334,8 +333,8 @@ bool FoldTerm(const TermTile& tile, int low, std::span<std::uint64_t> words) {
     AddTermsBy<Doubles>(tile, first, second, of, low, words);
     return true;
   };
-  if constexpr (kTerm == SumTerm::kX || kTerm == SumTerm::kY) return add(std::type_identity<ElementDoubles>());
-  constexpr bool kProduct = kTerm == SumTerm::kXX || kTerm == SumTerm::kXY || kTerm == SumTerm::kYY;
+  if constexpr (kPowers.x + kPowers.y == 1) return add(std::type_identity<ElementDoubles>());
+  constexpr bool kProduct = kPowers.x + kPowers.y == 2;
   if constexpr (kProduct) {
     if (of_first.digits + of_second.digits <= kDigits) return add(std::type_identity<ProductDoubles<true> >());
   }

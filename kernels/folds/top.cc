@@ -16,19 +16,16 @@ namespace reduced {
 namespace {
 
 template <class T>
-class TopFold final : public DistributionFold {
+class TopFold final : public FoldOf<TopFold<T>> {
  public:
   using Key = SortKey<T>;
   using Word = typename Key::Type;
 
   TopFold(const OpCall& call, const ReduceSpec& spec, const FoldLimits& limits)
-      : call_(call),
-        spec_(spec),
-        limits_(limits),
+      : FoldOf<TopFold>(call, spec, limits),
         k_(call.given().k),
         room_(std::max<std::int64_t>(4 * k_, 1024)),
         lowest_(call.op == Op::kBottomK || call.op == Op::kArgBottomK),
-        omits_nans_(spec.nan_policy == NanPolicy::kOmit),
         best_(limits) {}
 
   absl::Status Begin(std::int64_t /*count*/) override {
@@ -36,10 +33,6 @@ class TopFold final : public DistributionFold {
     full_ = false;
     return best_.Resize(room_ + k_);  // what a part has is put behind the others
   }
-  absl::StatusOr<std::unique_ptr<DistributionFold>> Part() override {
-    return Begun(std::make_unique<TopFold>(call_, spec_, limits_));
-  }
-
   absl::Status Add(const void* elements, const void* /*others*/, std::int64_t first, std::int64_t count) override {
     lowest_ ? AddEach<true>(elements, first, count) : AddEach<false>(elements, first, count);
     return absl::OkStatus();
@@ -54,7 +47,7 @@ class TopFold final : public DistributionFold {
     return absl::OkStatus();
   }
 
-  absl::Status Finish(absl::FunctionRef<std::int64_t(std::int64_t)> index_of, std::byte* answers) override {
+  absl::Status Finish(IndexOf index_of, std::byte* answers) override {
     std::sort(best_.begin(), best_.begin() + has_);
     const std::int64_t found = std::min(has_, k_);
     if (found < k_ && spec_.empty_policy == EmptyPolicy::kError) {
@@ -74,7 +67,7 @@ class TopFold final : public DistributionFold {
     return absl::OkStatus();
   }
 
-  absl::Status Save(absl::FunctionRef<std::int64_t(std::int64_t)> index_of, Entries* to) override {
+  absl::Status Save(IndexOf index_of, Entries* to) override {
     Select();
     std::sort(best_.begin(), best_.begin() + has_);
     for (const Found* best = best_.begin(); best != best_.begin() + has_; ++best) {
@@ -135,7 +128,7 @@ class TopFold final : public DistributionFold {
       const Word worse = WorseOf<kLowest>(key);
       // Of equal elements the first ones are better, and ranks ascend.
       if (full_ && worse >= bound_) continue;
-      if (kIsFloat<T> && key == Key::kNan && omits_nans_) continue;
+      if (kIsFloat<T> && key == Key::kNan && this->omits_nans()) continue;
       best_[static_cast<std::size_t>(has_++)] = {worse, first + i};
       if (has_ == room_) Select();
     }
@@ -151,11 +144,10 @@ class TopFold final : public DistributionFold {
     full_ = true;
   }
 
-  const OpCall call_;
-  const ReduceSpec spec_;
-  const FoldLimits& limits_;
+  using FoldOf<TopFold>::call_;
+  using FoldOf<TopFold>::spec_;
   const std::int64_t k_, room_;
-  const bool lowest_, omits_nans_;
+  const bool lowest_;
   FoldArray<Found> best_;
   std::int64_t has_ = 0;  // of best_
   bool full_ = false;     // k elements are as good as bound_ or better
@@ -165,9 +157,7 @@ class TopFold final : public DistributionFold {
 }  // namespace
 
 std::unique_ptr<DistributionFold> MakeTopFold(const OpCall& call, const ReduceSpec& spec, const FoldLimits& limits) {
-  return VisitDType(spec.dtype, [&]<class T>(std::type_identity<T>) -> std::unique_ptr<DistributionFold> {
-    return std::make_unique<TopFold<T>>(call, spec, limits);
-  });
+  return MakeFoldOf<TopFold>(call, spec, limits);
 }
 
 }  // namespace reduced

@@ -250,15 +250,7 @@ class WeightedQuantileFold final : public DistributionFold {
     return true;
   }
 
-  // Requests with states are refused before.
-  absl::Status Save(absl::FunctionRef<std::int64_t(std::int64_t)> /*index_of*/, Entries* /*to*/) override {
-    return absl::InternalError("weighted quantiles have no state");
-  }
-  absl::Status Load(const Entries& /*from*/) override {
-    return absl::InternalError("weighted quantiles have no state");
-  }
-
-  absl::Status Finish(absl::FunctionRef<std::int64_t(std::int64_t)> /*index_of*/, std::byte* answers) override {
+  absl::Status Finish(IndexOf /*index_of*/, std::byte* answers) override {
     if (const std::int64_t negative = CountOf(WeightKind::kNegative); negative > 0) {
       return absl::InvalidArgumentError(
           absl::StrFormat("weights: got %d below 0 with op %s; allowed: 0 or more", negative, RowOf(call_.op).name));
