@@ -24,7 +24,7 @@ from reduced._errors import Error, InvalidArgumentError, ResourceExhaustedError,
 from reduced._ops import Ops
 from reduced._options import DEFAULTS, OPTIONS, Options, check, check_options, named
 from reduced._pairs import Comparison, dtype_of, fitted, placed
-from reduced._partition import BESIDE, GROUPED, OTHERS, ResidentArray, partition_of
+from reduced._partition import BESIDE, GROUPED, OTHERS, ResidentArray, arguments, partition_of
 from reduced._result import ArrayResult, Result, scalar_of
 from reduced._state import State
 
@@ -226,13 +226,9 @@ class _Reducer(Ops[np.number[Any], np.float64, int, np.bool_, npt.NDArray[Any], 
             options = whole
         elif of_distribution(names) is not None:
             return self._reduce_whole(array, names, {}, options, interrupt)
-        given: Elements | CudaElements
+        given: _core.Resident | Elements | CudaElements
         if isinstance(array, ResidentArray):
-            if array._on_server is not None:
-                return Result(self._core.reduce_resident(array._on_server, names, self._options_for(None, options), interrupt))
-            if array._here is None:
-                raise ValueError("array: got one that is closed; allowed: an open one")
-            given = array._here
+            given = array._held()
         else:
             ordered = not _POSITIONS.isdisjoint(names)
             lies = None
@@ -242,9 +238,7 @@ class _Reducer(Ops[np.number[Any], np.float64, int, np.bool_, npt.NDArray[Any], 
                 assert isinstance(self._core, _core.Local)
                 return Result(self._core.reduce_strided(*lies, names, self._options_for(None, options), interrupt))
             given = located(array, ordered=ordered, gpu=self._reads_gpus)
-            if isinstance(given, CudaElements):
-                return Result(self._core.reduce_cuda(given.shared, names, self._options_for(given, options), interrupt))
-        return Result(self._core.reduce(given.buffer, given.dtype, given.shape, names, self._options_for(given, options), interrupt))
+        return Result(self._core.reduce(*arguments(given), names, self._options_for(given, options), interrupt))
 
     def _reduce_whole(self, array: Any, names: Sequence[str], partition: dict[str, Any], options: Options,
                       interrupt: _core.Interrupt | None) -> Result:
@@ -273,35 +267,24 @@ class _Reducer(Ops[np.number[Any], np.float64, int, np.bool_, npt.NDArray[Any], 
 
     def _reduce_array(self, array: Any, names: Sequence[str], partition: dict[str, Any], options: Options,
                       interrupt: _core.Interrupt | None, result_of: Callable[..., Result] = ArrayResult._of) -> Result:
-        resident: _core.Resident | None = None
-        given: Elements | CudaElements | None
-        shape: tuple[int, ...]
+        given: _core.Resident | Elements | CudaElements
         if isinstance(array, ResidentArray):
-            resident, given, shape = array._on_server, array._here, array.shape
-            if resident is None and given is None:
-                raise ValueError("array: got one that is closed; allowed: an open one")
+            given = array._held()
         else:
-            given = array if isinstance(array, Elements | CudaElements) else located(array, ordered=True, gpu=self._reads_gpus)
-            shape = given.shape
+            array = given = array if isinstance(array, Elements | CudaElements) else located(array, ordered=True, gpu=self._reads_gpus)
         held: list[Any] | None = [] if self._reads_gpus else None  # until the answer is there
         if partition.get("keep"):
             partition["owner"] = self._owner(partition.get("owner"))
-        core_partition = partition_of(shape, partition, held)
+        core_partition = partition_of(array.shape, partition, held)
         kept = self._kept if partition.get("keep") else None
         others = [partition[role] for role in OTHERS if isinstance(partition.get(role), Elements)]
         own = self._options_for(given, options, sum(other.nbytes for other in others))
-        if resident is not None:
-            return result_of(self._core.reduce_resident_array(resident, names, own, core_partition, interrupt), kept)
-        assert given is not None
-        if isinstance(given, CudaElements):
-            return result_of(self._core.reduce_cuda_array(given.shared, names, own, core_partition, interrupt), kept)
-        return result_of(self._core.reduce_array(given.buffer, given.dtype, given.shape, names, own, core_partition, interrupt), kept)
+        return result_of(self._core.reduce_array(*arguments(given), names, own, core_partition, interrupt), kept)
 
     def _get(self, array: ResidentArray, timeout: float | None) -> npt.NDArray[Any]:
-        if array._here is not None:
-            return copied(array._here.buffer).view(array.dtype)
-        if array._on_server is None:
-            raise ValueError("array: got one that is closed; allowed: an open one")
+        held = array._held()
+        if isinstance(held, Elements):
+            return copied(held.buffer).view(array.dtype)
         core = self._opener._core
         assert isinstance(core, _core.Remote) and self._timeout is not None
         if timeout is None:
@@ -316,10 +299,10 @@ class _Reducer(Ops[np.number[Any], np.float64, int, np.bool_, npt.NDArray[Any], 
         elements = array.view(bits_dtype(dtype)).reshape(shape)
         return ResidentArray(dtype, shape, self, Elements(elements, dtype, shape))
 
-    def _options_for(self, given: Elements | CudaElements | None, options: Options, beside: int = 0) -> _core.Options:
-        """`given`: what the timeout is for; None: elements that the server has. `beside`: the bytes that are sent, too."""
+    def _options_for(self, given: _core.Resident | Elements | CudaElements | None, options: Options, beside: int = 0) -> _core.Options:
+        """`given`: what the timeout is for, unless the server has it. `beside`: the bytes that are sent, too."""
         if self._timeout is not None and options.get("timeout") is None:
-            nbytes = beside if given is None else beside + given.nbytes
+            nbytes = beside if given is None or isinstance(given, _core.Resident) else beside + given.nbytes
             if nbytes >= _BYTES_PER_SECOND:
                 options = {**options, "timeout": self._timeout + nbytes // _BYTES_PER_SECOND}
         try:

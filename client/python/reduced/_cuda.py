@@ -36,7 +36,7 @@ _LEGACY_STREAM = 1
 class CudaElements(NamedTuple):
     """Memory of a GPU in C order, and what its elements are."""
 
-    shared: _core.SharedCuda
+    buffer: _core.SharedCuda
     dtype: str
     shape: tuple[int, ...]
     nbytes: int

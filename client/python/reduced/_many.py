@@ -16,6 +16,7 @@ from reduced._copies import PIECE
 from reduced._cuda import CudaElements
 from reduced._errors import Error, InvalidArgumentError
 from reduced._options import DEFAULTS, Options
+from reduced._partition import arguments
 from reduced._result import Result
 
 if TYPE_CHECKING:
@@ -60,9 +61,7 @@ def _given(reducer: _Reducer, array: Any, ordered: bool, options: Options) -> An
         if isinstance(array, np.ndarray) and (array.dtype.kind in "mM" or (array.nbytes > PIECE and not array.flags.c_contiguous)):
             return None
         return located(array, ordered=ordered, gpu=reducer._reads_gpus)
-    if array._on_server is None and array._here is None:
-        raise ValueError("array: got one that is closed; allowed: an open one")
-    return array._here if array._on_server is None else array._on_server
+    return array._held()
 
 
 def reduce_many(reducer: _Reducer, arrays: Any, names: Sequence[str], positions: bool, options: Options,
@@ -88,8 +87,7 @@ def reduce_many(reducer: _Reducer, arrays: Any, names: Sequence[str], positions:
     if together:
         own = reducer._options_for(None, options, sum(each.nbytes for each in given if not isinstance(each, _core.Resident)))
         try:
-            replies = reducer._core.reduce_many([each.shared if isinstance(each, CudaElements) else each for each in given], names, own,
-                                                interrupt)
+            replies = reducer._core.reduce_many([arguments(each) for each in given], names, own, interrupt)
         except Error as error:
             if (found := _INDEX.match(str(error))) is not None:
                 place = together[int(found[1])]

@@ -30,9 +30,8 @@ def _shape(array: Any) -> tuple[int, ...]:
 def _operand(name: str, array: Any, gpu: bool) -> tuple[Any, Mask | None]:
     """An array as Elements, CudaElements or one that a server has, and which of its elements are not missing."""
     if hasattr(array, "_on_server"):  # a ResidentArray
-        if array._on_server is None and array._here is None:
-            raise ValueError(f"{name}: got an array that is closed; allowed: an open one")
-        return (array if array._here is None else array._here), None
+        held = array._held(name)
+        return held if isinstance(held, Elements) else array, None
     if isinstance(array, Elements | CudaElements):
         return array, None
     try:

@@ -58,6 +58,13 @@ class ResidentArray:
         check(float | None, timeout=timeout)
         return self._client._get(self, timeout)
 
+    def _held(self, name: str = "array") -> _core.Resident | Elements:
+        """Where its elements are. `name`: in the error of an array that is closed."""
+        held = self._here if self._on_server is None else self._on_server
+        if held is None:
+            raise ValueError(f"{name}: got {'one' if name == 'array' else 'an array'} that is closed; allowed: an open one")
+        return held
+
     def close(self) -> None:
         """Deletes the array. May be called any number of times."""
         if self._on_server is not None:
@@ -74,16 +81,17 @@ class ResidentArray:
         return f"ResidentArray({self.dtype} {self.shape}, {self.device})"
 
 
+def arguments(held: _core.Resident | Elements | CudaElements) -> tuple[Any, str, tuple[int, ...]]:
+    """By which the library takes an array: what has its elements, dtype and shape."""
+    return (held, "", ()) if isinstance(held, _core.Resident) else held[:3]
+
+
 def side_of(name: str, array: Any, held: list[Any] | None) -> tuple[Any, str, tuple[int, ...]]:
-    """An array beside the one that is reduced: what has its elements, dtype and shape. `held`: gets what keeps the memory of one of
-    a GPU; None: there may be none.
+    """The arguments of an array beside the one that is reduced. `held`: gets what keeps the memory of one of a GPU; None: there may
+    be none.
     """
     if isinstance(array, ResidentArray):
-        if array._on_server is not None:
-            return array._on_server, "", ()
-        if array._here is None:
-            raise ValueError(f"{name}: got an array that is closed; allowed: an open one")
-        return array._here.buffer, array._here.dtype, array._here.shape
+        return arguments(array._held(name))
     try:
         given = located(array, ordered=True, gpu=held is not None)
     except TypeError as error:
@@ -94,8 +102,7 @@ def side_of(name: str, array: Any, held: list[Any] | None) -> tuple[Any, str, tu
     if isinstance(given, CudaElements):
         assert held is not None
         held.append(given)
-        return given.shared, given.dtype, given.shape
-    return given.buffer, given.dtype, given.shape
+    return arguments(given)
 
 
 def partition_of(shape: tuple[int, ...], given: dict[str, Any], held: list[Any] | None) -> _core.Partition:

@@ -12,12 +12,14 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -97,15 +99,50 @@ client::ReduceOptions Options(std::string engine, std::string device, std::strin
   return options;
 }
 
-Reply Reduce(Reducer& reducer, nb::handle buffer, const std::string& dtype, Shape shape, const Ops& ops,
-             const client::ReduceOptions& options, const Interrupt* interrupt) {
-  const Elements elements(buffer, dtype, std::move(shape));
-  if (const absl::Status status = elements.Check(); !status.ok()) Raise(status);
+// An array that Python gives: a Resident, a SharedCuda, or an object with a buffer, of that dtype and shape.
+class HeldArray {
+ public:
+  HeldArray(nb::handle array, const std::string& dtype, Shape shape) {
+    if (nb::isinstance<SharedCuda>(array)) {
+      operand_ = nb::cast<SharedCuda&>(array).array();
+    } else if (nb::isinstance<Resident>(array)) {
+      operand_ = client::RemoteArray::Resident(nb::cast<Resident&>(array).info().id);
+    } else {
+      elements_.emplace(array, dtype, std::move(shape));
+      if (const absl::Status status = elements_->Check(); !status.ok()) Raise(status);
+      operand_ = elements_->view();
+    }
+  }
+  ~HeldArray() {
+    if (!std::holds_alternative<CudaArray>(operand_)) return;
+    const Released released;  // as SharedCuda's
+    operand_ = client::ArrayView();
+  }
+  HeldArray(const HeldArray&) = delete;
+  HeldArray& operator=(const HeldArray&) = delete;
+
+  const Operand& operand() const { return operand_; }
+
+ private:
+  std::optional<Elements> elements_;
+  Operand operand_;
+};
+
+// Runs `call` with the options, which then have the interrupts of Run.
+template <class Call>
+auto RunWith(const client::ReduceOptions& options, const Interrupt* interrupt, Call call) {
   return Run(interrupt, [&](const client::Interrupted& interrupted) {
     client::ReduceOptions own = options;
     own.interrupted = interrupted;
-    return reducer.Reduce(elements.view(), ops, own);
+    return call(own);
   });
+}
+
+Reply Reduce(Reducer& reducer, nb::handle array, const std::string& dtype, Shape shape, const Ops& ops,
+             const client::ReduceOptions& options, const Interrupt* interrupt) {
+  const HeldArray held(array, dtype, std::move(shape));
+  return RunWith(options, interrupt,
+                 [&](const client::ReduceOptions& own) { return reducer.Reduce(held.operand(), ops, own); });
 }
 
 // The same of elements in host memory that are not next to each other.
@@ -120,37 +157,17 @@ Reply ReduceStrided(Reducer& reducer, std::uint64_t address, std::vector<std::in
     return absl::OkStatus();
   };
   const client::ArrayView view{nullptr, dtype, std::move(shape), {.read = read, .in_memory = true}, {}};
-  return Run(interrupt, [&](const client::Interrupted& interrupted) {
-    client::ReduceOptions own = options;
-    own.interrupted = interrupted;
-    return reducer.Reduce(view, ops, own);
-  });
+  return RunWith(options, interrupt, [&](const client::ReduceOptions& own) { return reducer.Reduce(view, ops, own); });
 }
 
-Reply ReduceResident(Reducer& reducer, const Resident& array, const Ops& ops, const client::ReduceOptions& options,
-                     const Interrupt* interrupt) {
-  const auto remote = client::RemoteArray::Resident(array.info().id);
-  return Run(interrupt, [&](const client::Interrupted& interrupted) {
-    client::ReduceOptions own = options;
-    own.interrupted = interrupted;
-    return reducer.Reduce(remote, ops, own);
-  });
-}
-
-// A partition. It holds the buffers of the arrays beside the one that is reduced; whoever makes it holds those of a
-// GPU.
+// A partition. It holds the arrays beside the one that is reduced, whose arguments are those of HeldArray.
 class HeldPartition {
  public:
   HeldPartition(std::vector<int> axis, bool keepdims, const std::string& empty)
       : partition_({.options = {.axis = std::move(axis), .keepdims = keepdims, .empty = empty}}) {}
-  ~HeldPartition() {
-    const Released released;  // as SharedCuda's
-    partition_.cuda.clear();
-  }
   HeldPartition(const HeldPartition&) = delete;
   HeldPartition& operator=(const HeldPartition&) = delete;
 
-  // `array`: an object with a buffer, of that dtype and shape, or a Resident, or a SharedCuda.
   void Segments(nb::handle array, const std::string& dtype, Shape shape, bool lengths) {
     partition_.options.segments = {.lengths = lengths};
     Beside(array, dtype, std::move(shape),
@@ -179,20 +196,18 @@ class HeldPartition {
  private:
   using Place = decltype(Partition::CudaSide::place);
   void Beside(nb::handle array, const std::string& dtype, Shape shape, Place place) {
-    if (nb::isinstance<SharedCuda>(array)) {
-      return partition_.cuda.push_back({nb::cast<SharedCuda&>(array).array(), place});
+    const Operand& operand = held_.emplace_back(array, dtype, std::move(shape)).operand();
+    if (const auto* const cuda = std::get_if<CudaArray>(&operand)) {
+      partition_.cuda.push_back({*cuda, place});
+    } else if (const auto* const remote = std::get_if<client::RemoteArray>(&operand)) {
+      place(partition_.options) = *remote;
+    } else {
+      place(partition_.options) = std::get<client::ArrayView>(operand);
     }
-    if (nb::isinstance<Resident>(array)) {
-      place(partition_.options) = client::RemoteArray::Resident(nb::cast<Resident&>(array).info().id);
-      return;
-    }
-    held_.push_back(std::make_unique<Elements>(array, dtype, std::move(shape)));
-    if (const absl::Status status = held_.back()->Check(); !status.ok()) Raise(status);
-    place(partition_.options) = held_.back()->view();
   }
 
+  std::deque<HeldArray> held_;
   Partition partition_;
-  std::vector<std::unique_ptr<Elements>> held_;
 };
 
 using ByteArray = nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>;
@@ -251,71 +266,27 @@ class ArrayReply {
   Reply rest_;
 };
 
-// Of an array as reducers take it.
-template <class Array>
-ArrayReply ReduceToArrays(Reducer& reducer, const Array& array, const Ops& ops, const client::ReduceOptions& options,
-                          const HeldPartition& partition, const Interrupt* interrupt) {
-  client::ArrayReply reply = Run(interrupt, [&](const client::Interrupted& interrupted) {
-    client::ReduceOptions own = options;
-    own.interrupted = interrupted;
-    return reducer.ReduceArray(array, ops, partition.get(), own);
+ArrayReply ReduceArray(Reducer& reducer, nb::handle array, const std::string& dtype, Shape shape, const Ops& ops,
+                       const client::ReduceOptions& options, const HeldPartition& partition,
+                       const Interrupt* interrupt) {
+  const HeldArray held(array, dtype, std::move(shape));
+  client::ArrayReply reply = RunWith(options, interrupt, [&](const client::ReduceOptions& own) {
+    return reducer.ReduceArray(held.operand(), ops, partition.get(), own);
   });
   return ArrayReply(reducer, partition.get().options.keep, std::move(reply));
 }
 
-ArrayReply ReduceArray(Reducer& reducer, nb::handle buffer, const std::string& dtype, Shape shape, const Ops& ops,
-                       const client::ReduceOptions& options, const HeldPartition& partition,
-                       const Interrupt* interrupt) {
-  const Elements elements(buffer, dtype, std::move(shape));
-  if (const absl::Status status = elements.Check(); !status.ok()) Raise(status);
-  return ReduceToArrays(reducer, elements.view(), ops, options, partition, interrupt);
-}
-
-ArrayReply ReduceResidentArray(Reducer& reducer, const Resident& array, const Ops& ops,
-                               const client::ReduceOptions& options, const HeldPartition& partition,
-                               const Interrupt* interrupt) {
-  return ReduceToArrays(reducer, client::RemoteArray::Resident(array.info().id), ops, options, partition, interrupt);
-}
-
-Reply ReduceCuda(Reducer& reducer, const SharedCuda& array, const Ops& ops, const client::ReduceOptions& options,
-                 const Interrupt* interrupt) {
-  return Run(interrupt, [&](const client::Interrupted& interrupted) {
-    client::ReduceOptions own = options;
-    own.interrupted = interrupted;
-    return reducer.Reduce(array.array(), ops, own);
-  });
-}
-
-ArrayReply ReduceCudaArray(Reducer& reducer, const SharedCuda& array, const Ops& ops,
-                           const client::ReduceOptions& options, const HeldPartition& partition,
-                           const Interrupt* interrupt) {
-  return ReduceToArrays(reducer, array.array(), ops, options, partition, interrupt);
-}
-
-// Of many arrays, each a Resident, a SharedCuda, or a tuple of an object with a buffer, a dtype and a shape.
+// Of many arrays, each a tuple of the arguments of HeldArray.
 nb::list ReduceMany(Reducer& reducer, const nb::list& arrays, const Ops& ops, const client::ReduceOptions& options,
                     const Interrupt* interrupt) {
-  std::vector<std::unique_ptr<Elements>> held;
+  std::deque<HeldArray> held;
   std::vector<Operand> operands;
-  for (const nb::handle array : arrays) {
-    if (nb::isinstance<SharedCuda>(array)) {
-      operands.emplace_back(nb::cast<SharedCuda&>(array).array());
-    } else if (nb::isinstance<Resident>(array)) {
-      operands.emplace_back(client::RemoteArray::Resident(nb::cast<Resident&>(array).info().id));
-    } else {
-      const auto [buffer, dtype, shape] = nb::cast<std::tuple<nb::object, std::string, Shape>>(array);
-      held.push_back(std::make_unique<Elements>(buffer, dtype, shape));
-      if (const absl::Status status = held.back()->Check(); !status.ok()) Raise(status);
-      operands.emplace_back(held.back()->view());
-    }
+  for (const nb::handle each : arrays) {
+    const auto [array, dtype, shape] = nb::cast<std::tuple<nb::object, std::string, Shape>>(each);
+    operands.push_back(held.emplace_back(array, dtype, shape).operand());
   }
-  std::vector<Reply> replies = Run(interrupt, [&](const client::Interrupted& interrupted) {
-    client::ReduceOptions own = options;
-    own.interrupted = interrupted;
-    absl::StatusOr<std::vector<Reply>> all = reducer.ReduceMany(operands, ops, own);
-    operands.clear();  // without the GIL: the last one of an allocation of a GPU waits for the servers
-    return all;
-  });
+  std::vector<Reply> replies = RunWith(
+      options, interrupt, [&](const client::ReduceOptions& own) { return reducer.ReduceMany(operands, ops, own); });
   nb::list list;
   for (Reply& reply : replies) list.append(nb::cast(std::move(reply)));
   return list;
@@ -359,14 +330,15 @@ std::unique_ptr<Resident> Put(Remote& remote, nb::handle buffer, const std::stri
   if (timeout.has_value()) options.timeout = absl::Seconds(*timeout);
   return std::make_unique<Resident>(Run(interrupt, [&](const client::Interrupted& interrupted) {
     options.interrupted = interrupted;
-    return remote.Put(elements.view(), options);
+    return remote.With([&](client::Client& client) { return client.Put(elements.view(), options); });
   }));
 }
 
 // The dtype, shape and bytes of a resident array.
 nb::tuple Get(Remote& remote, const std::string& id, double timeout) {
-  client::HostArray array =
-      Run(nullptr, [&](const client::Interrupted&) { return remote.Get(id, absl::Seconds(timeout)); });
+  client::HostArray array = Run(nullptr, [&](const client::Interrupted&) {
+    return remote.With([&](client::Client& client) { return client.GetArray(id, absl::Seconds(timeout)); });
+  });
   return nb::make_tuple(array.dtype, nb::tuple(nb::cast(array.shape)), ArrayOf(std::move(array.data)));
 }
 
@@ -375,7 +347,9 @@ std::unique_ptr<RemoteSession> OpenSession(Remote& remote, const std::string& vi
 }
 
 nb::dict Info(Remote& remote) {
-  const client::ServerInfo info = Run(nullptr, [&](const client::Interrupted&) { return remote.Info(); });
+  const client::ServerInfo info = Run(nullptr, [&](const client::Interrupted&) {
+    return remote.With([](client::Client& client) { return client.GetServerInfo(); });
+  });
   nb::list devices;
   for (const client::DeviceInfo& device : info.devices) {
     nb::dict fields;
@@ -592,18 +566,10 @@ NB_MODULE(_core, module) {
       .def_prop_ro("allocation", [](const SharedCuda& self) { return self.array().allocation(); });
 
   nb::class_<Reducer>(module, "Reducer")
-      .def("reduce", &Reduce, nb::arg("buffer"), nb::arg("dtype"), nb::arg("shape"), nb::arg("ops"), nb::arg("options"),
+      .def("reduce", &Reduce, nb::arg("array"), nb::arg("dtype"), nb::arg("shape"), nb::arg("ops"), nb::arg("options"),
            nb::arg("interrupt").none())
-      .def("reduce_resident", &ReduceResident, nb::arg("array"), nb::arg("ops"), nb::arg("options"),
-           nb::arg("interrupt").none())
-      .def("reduce_array", &ReduceArray, nb::arg("buffer"), nb::arg("dtype"), nb::arg("shape"), nb::arg("ops"),
+      .def("reduce_array", &ReduceArray, nb::arg("array"), nb::arg("dtype"), nb::arg("shape"), nb::arg("ops"),
            nb::arg("options"), nb::arg("partition"), nb::arg("interrupt").none())
-      .def("reduce_resident_array", &ReduceResidentArray, nb::arg("array"), nb::arg("ops"), nb::arg("options"),
-           nb::arg("partition"), nb::arg("interrupt").none())
-      .def("reduce_cuda", &ReduceCuda, nb::arg("array"), nb::arg("ops"), nb::arg("options"),
-           nb::arg("interrupt").none())
-      .def("reduce_cuda_array", &ReduceCudaArray, nb::arg("array"), nb::arg("ops"), nb::arg("options"),
-           nb::arg("partition"), nb::arg("interrupt").none())
       .def("reduce_many", &ReduceMany, nb::arg("arrays"), nb::arg("ops"), nb::arg("options"),
            nb::arg("interrupt").none())
       .def("close", &Reducer::Close, nb::call_guard<Released>());
@@ -614,7 +580,9 @@ NB_MODULE(_core, module) {
       .def("session", &OpenSession, nb::arg("via"))
       .def("info", &Info)
       .def_prop_ro("default_owner", [](Remote& self) {
-        return Run(nullptr, [&](const client::Interrupted&) { return self.DefaultOwner(); });
+        return Run(nullptr, [&](const client::Interrupted&) {
+          return self.With([](client::Client& client) { return absl::StatusOr<std::string>(client.DefaultOwner()); });
+        });
       });
   nb::class_<RemoteSession, Reducer>(module, "RemoteSession")
       .def_prop_ro("via", &RemoteSession::via)

@@ -135,23 +135,20 @@ absl::StatusOr<std::vector<client::Reply>> ReduceOperands(client::Client& client
   }
 }
 
+// OK, if the engine of this process reads the array.
+absl::Status CheckIsHere(const Operand& array) {
+  if (std::holds_alternative<client::ArrayView>(array)) return absl::OkStatus();
+  return absl::InvalidArgumentError(std::holds_alternative<CudaArray>(array)
+                                        ? "array: got memory of a GPU with local:; allowed: host memory"
+                                        : "array: got a resident array of a server; allowed: arrays of local:");
+}
+
 // Whether a session refuses a request before it sends it, since it has no room in a message.
 bool IsTooLarge(const absl::Status& status) {
   return absl::IsResourceExhausted(status) && absl::StrContains(status.message(), "the request is larger than");
 }
 
 }  // namespace
-
-absl::StatusOr<client::Reply> Reducer::Reduce(const CudaArray& /*array*/, const Ops& /*ops*/,
-                                              const client::ReduceOptions& /*options*/) {
-  return absl::InvalidArgumentError("array: got memory of a GPU with local:; allowed: host memory");
-}
-
-absl::StatusOr<client::ArrayReply> Reducer::ReduceArray(const CudaArray& /*array*/, const Ops& /*ops*/,
-                                                        const Partition& /*partition*/,
-                                                        const client::ReduceOptions& /*options*/) {
-  return absl::InvalidArgumentError("array: got memory of a GPU with local:; allowed: host memory");
-}
 
 absl::StatusOr<client::ResidentArray> Reducer::Own(const client::ResultArray& /*kept*/, const std::string& /*owner*/) {
   return absl::InvalidArgumentError("keep: got an array with local:; allowed: of a server");
@@ -218,113 +215,49 @@ absl::StatusOr<client::Reply> Remote::ReduceRegion(client::Client& client, const
   return client.Reduce(array, ops, sent);
 }
 
-absl::StatusOr<client::Reply> Remote::Reduce(const client::ArrayView& array, const Ops& ops,
+absl::StatusOr<client::Reply> Remote::Reduce(const Operand& array, const Ops& ops,
                                              const client::ReduceOptions& options) {
-  const absl::StatusOr<std::shared_ptr<client::Client>> client = Use();
-  if (!client.ok()) return client.status();
-  if (options.via == "auto" || options.via == kRegion) return ReduceRegion(**client, array, ops, options);
-  return (*client)->Reduce(array, ops, options);
-}
-
-absl::StatusOr<client::Reply> Remote::Reduce(const client::RemoteArray& array, const Ops& ops,
-                                             const client::ReduceOptions& options) {
-  const absl::StatusOr<std::shared_ptr<client::Client>> client = Use();
-  if (!client.ok()) return client.status();
-  return (*client)->Reduce(array, ops, options);
-}
-
-absl::StatusOr<client::Reply> Remote::Reduce(const CudaArray& array, const Ops& ops,
-                                             const client::ReduceOptions& options) {
-  const absl::StatusOr<std::shared_ptr<client::Client>> client = Use();
-  if (!client.ok()) return client.status();
-  return ReduceCuda(**client, array, options, [&](const client::RemoteArray& shared, const client::ReduceOptions& own) {
-    return (*client)->Reduce(shared, ops, own);
+  return With([&](client::Client& client) -> absl::StatusOr<client::Reply> {
+    const auto reduce = [&](const auto& each, const client::ReduceOptions& own) {
+      return client.Reduce(each, ops, own);
+    };
+    if (const auto* const cuda = std::get_if<CudaArray>(&array)) return ReduceCuda(client, *cuda, options, reduce);
+    if (const auto* const remote = std::get_if<client::RemoteArray>(&array)) return reduce(*remote, options);
+    const auto& view = std::get<client::ArrayView>(array);
+    if (options.via == "auto" || options.via == kRegion) return ReduceRegion(client, view, ops, options);
+    return reduce(view, options);
   });
 }
 
-absl::StatusOr<client::ArrayReply> Remote::ReduceArray(const CudaArray& array, const Ops& ops,
-                                                       const Partition& partition,
+absl::StatusOr<client::ArrayReply> Remote::ReduceArray(const Operand& array, const Ops& ops, const Partition& partition,
                                                        const client::ReduceOptions& options) {
-  const absl::StatusOr<std::shared_ptr<client::Client>> client = Use();
-  if (!client.ok()) return client.status();
-  return ReduceCuda(**client, array, options, [&](const client::RemoteArray& shared, const client::ReduceOptions& own) {
-    return ReduceBeside(
-        **client, partition,
-        [&](const client::PartitionOptions& readable) { return (*client)->ReduceArray(shared, ops, readable, own); },
-        shares_);
-  });
-}
-
-absl::StatusOr<client::ArrayReply> Remote::ReduceArray(const client::ArrayView& array, const Ops& ops,
-                                                       const Partition& partition,
-                                                       const client::ReduceOptions& options) {
-  const absl::StatusOr<std::shared_ptr<client::Client>> client = Use();
-  if (!client.ok()) return client.status();
-  const bool shares = shares_ && options.via == "auto";
-  const std::shared_ptr<Memory> memory = shares ? MemoryOf(array) : nullptr;
-  if (memory != nullptr) {
-    const absl::StatusOr<client::RemoteArray> shared = memory->Share(**client, array);
-    if (shared.ok()) {
+  return With([&](client::Client& client) -> absl::StatusOr<client::ArrayReply> {
+    const bool in_memory = std::holds_alternative<client::ArrayView>(array);
+    const bool shares = shares_ && (!in_memory || options.via == "auto");
+    const auto reduce = [&](const auto& each, const client::ReduceOptions& own) {
       return ReduceBeside(
-          **client, partition,
-          [&](const client::PartitionOptions& readable) {
-            return (*client)->ReduceArray(*shared, ops, readable, options);
-          },
+          client, partition,
+          [&](const client::PartitionOptions& readable) { return client.ReduceArray(each, ops, readable, own); },
           shares);
+    };
+    if (const auto* const cuda = std::get_if<CudaArray>(&array)) return ReduceCuda(client, *cuda, options, reduce);
+    if (const auto* const remote = std::get_if<client::RemoteArray>(&array)) return reduce(*remote, options);
+    const auto& view = std::get<client::ArrayView>(array);
+    if (const std::shared_ptr<Memory> memory = shares ? MemoryOf(view) : nullptr; memory != nullptr) {
+      const absl::StatusOr<client::RemoteArray> shared = memory->Share(client, view);
+      if (shared.ok()) return reduce(*shared, options);
     }
-  }
-  return ReduceBeside(
-      **client, partition,
-      [&](const client::PartitionOptions& readable) { return (*client)->ReduceArray(array, ops, readable, options); },
-      shares);
-}
-
-absl::StatusOr<client::ArrayReply> Remote::ReduceArray(const client::RemoteArray& array, const Ops& ops,
-                                                       const Partition& partition,
-                                                       const client::ReduceOptions& options) {
-  const absl::StatusOr<std::shared_ptr<client::Client>> client = Use();
-  if (!client.ok()) return client.status();
-  return ReduceBeside(
-      **client, partition,
-      [&](const client::PartitionOptions& readable) { return (*client)->ReduceArray(array, ops, readable, options); },
-      shares_);
+    return reduce(view, options);
+  });
 }
 
 absl::StatusOr<std::vector<client::Reply>> Remote::ReduceMany(const std::vector<Operand>& operands, const Ops& ops,
                                                               const client::ReduceOptions& options) {
-  const absl::StatusOr<std::shared_ptr<client::Client>> client = Use();
-  if (!client.ok()) return client.status();
-  return ReduceOperands(**client, operands, ops, options, shares_);
-}
-
-absl::StatusOr<client::ResidentArray> Remote::Put(const client::ArrayView& array, const client::PutOptions& options) {
-  const absl::StatusOr<std::shared_ptr<client::Client>> client = Use();
-  if (!client.ok()) return client.status();
-  return (*client)->Put(array, options);
-}
-
-absl::StatusOr<client::HostArray> Remote::Get(const std::string& id, absl::Duration timeout) {
-  const absl::StatusOr<std::shared_ptr<client::Client>> client = Use();
-  if (!client.ok()) return client.status();
-  return (*client)->GetArray(id, timeout);
+  return With([&](client::Client& client) { return ReduceOperands(client, operands, ops, options, shares_); });
 }
 
 absl::StatusOr<client::ResidentArray> Remote::Own(const client::ResultArray& kept, const std::string& owner) {
-  const absl::StatusOr<std::shared_ptr<client::Client>> client = Use();
-  if (!client.ok()) return client.status();
-  return (*client)->Own(kept, owner);
-}
-
-absl::StatusOr<std::string> Remote::DefaultOwner() {
-  const absl::StatusOr<std::shared_ptr<client::Client>> client = Use();
-  if (!client.ok()) return client.status();
-  return (*client)->DefaultOwner();
-}
-
-absl::StatusOr<client::ServerInfo> Remote::Info() {
-  const absl::StatusOr<std::shared_ptr<client::Client>> client = Use();
-  if (!client.ok()) return client.status();
-  return (*client)->GetServerInfo();
+  return With([&](client::Client& client) { return client.Own(kept, owner); });
 }
 
 absl::StatusOr<std::unique_ptr<RemoteSession>> Remote::OpenSession(const std::string& via) {
@@ -365,64 +298,34 @@ void RemoteSession::Close() {
   open = std::exchange(open_, {});
 }
 
-absl::StatusOr<client::Reply> RemoteSession::Reduce(const client::ArrayView& array, const Ops& ops,
+absl::StatusOr<client::Reply> RemoteSession::Reduce(const Operand& array, const Ops& ops,
                                                     const client::ReduceOptions& options) {
   const absl::StatusOr<Open> open = Use();
   if (!open.ok()) return open.status();
-  absl::StatusOr<client::Reply> reply = open->session->Reduce(array, ops, options);
-  return IsTooLarge(reply.status()) ? open->client->Reduce(array, ops, options) : std::move(reply);
-}
-
-absl::StatusOr<client::Reply> RemoteSession::Reduce(const client::RemoteArray& array, const Ops& ops,
-                                                    const client::ReduceOptions& options) {
-  const absl::StatusOr<Open> open = Use();
-  if (!open.ok()) return open.status();
-  return open->session->Reduce(array, ops, options);
-}
-
-absl::StatusOr<client::Reply> RemoteSession::Reduce(const CudaArray& array, const Ops& ops,
-                                                    const client::ReduceOptions& options) {
-  const absl::StatusOr<Open> open = Use();
-  if (!open.ok()) return open.status();
-  const auto reduce = [&](const client::RemoteArray& shared, const client::ReduceOptions& own) {
-    return open->session->Reduce(shared, ops, own);
+  const auto reduce = [&](const auto& each, const client::ReduceOptions& own) {
+    return open->session->Reduce(each, ops, own);
   };
-  return ReduceCuda(*open->client, array, options, reduce);
+  if (const auto* const cuda = std::get_if<CudaArray>(&array)) return ReduceCuda(*open->client, *cuda, options, reduce);
+  if (const auto* const remote = std::get_if<client::RemoteArray>(&array)) return reduce(*remote, options);
+  const auto& view = std::get<client::ArrayView>(array);
+  absl::StatusOr<client::Reply> reply = reduce(view, options);
+  return IsTooLarge(reply.status()) ? open->client->Reduce(view, ops, options) : std::move(reply);
 }
 
-template <class Array>
-absl::StatusOr<client::ArrayReply> RemoteSession::ReduceBesideArrays(const Array& array, const Ops& ops,
-                                                                     const Partition& partition,
-                                                                     const client::ReduceOptions& options) {
-  const absl::StatusOr<Open> open = Use();
-  if (!open.ok()) return open.status();
-  return ReduceBeside(*open->client, partition, [&](const client::PartitionOptions& readable) {
-    absl::StatusOr<client::ArrayReply> reply = open->session->ReduceArray(array, ops, readable, options);
-    return IsTooLarge(reply.status()) ? open->client->ReduceArray(array, ops, readable, options) : std::move(reply);
-  });
-}
-
-absl::StatusOr<client::ArrayReply> RemoteSession::ReduceArray(const client::ArrayView& array, const Ops& ops,
-                                                              const Partition& partition,
-                                                              const client::ReduceOptions& options) {
-  return ReduceBesideArrays(array, ops, partition, options);
-}
-
-absl::StatusOr<client::ArrayReply> RemoteSession::ReduceArray(const client::RemoteArray& array, const Ops& ops,
-                                                              const Partition& partition,
-                                                              const client::ReduceOptions& options) {
-  return ReduceBesideArrays(array, ops, partition, options);
-}
-
-absl::StatusOr<client::ArrayReply> RemoteSession::ReduceArray(const CudaArray& array, const Ops& ops,
+absl::StatusOr<client::ArrayReply> RemoteSession::ReduceArray(const Operand& array, const Ops& ops,
                                                               const Partition& partition,
                                                               const client::ReduceOptions& options) {
   const absl::StatusOr<Open> open = Use();
   if (!open.ok()) return open.status();
-  return ReduceCuda(*open->client, array, options,
-                    [&](const client::RemoteArray& shared, const client::ReduceOptions& own) {
-                      return ReduceBesideArrays(shared, ops, partition, own);
-                    });
+  const auto reduce = [&](const auto& each, const client::ReduceOptions& own) {
+    return ReduceBeside(*open->client, partition, [&](const client::PartitionOptions& readable) {
+      absl::StatusOr<client::ArrayReply> reply = open->session->ReduceArray(each, ops, readable, own);
+      return IsTooLarge(reply.status()) ? open->client->ReduceArray(each, ops, readable, own) : std::move(reply);
+    });
+  };
+  if (const auto* const cuda = std::get_if<CudaArray>(&array)) return ReduceCuda(*open->client, *cuda, options, reduce);
+  if (const auto* const remote = std::get_if<client::RemoteArray>(&array)) return reduce(*remote, options);
+  return reduce(std::get<client::ArrayView>(array), options);
 }
 
 absl::StatusOr<std::vector<client::Reply>> RemoteSession::ReduceMany(const std::vector<Operand>& operands,
@@ -452,20 +355,16 @@ const client::LocalEngine& Local::Engine() {
   return *mine->engine;
 }
 
-absl::StatusOr<client::Reply> Local::Reduce(const client::ArrayView& array, const Ops& ops,
+absl::StatusOr<client::Reply> Local::Reduce(const Operand& array, const Ops& ops,
                                             const client::ReduceOptions& options) {
-  return Engine().Reduce(array, ops, options);
+  if (const absl::Status status = CheckIsHere(array); !status.ok()) return status;
+  return Engine().Reduce(std::get<client::ArrayView>(array), ops, options);
 }
 
-absl::StatusOr<client::Reply> Local::Reduce(const client::RemoteArray& /*array*/, const Ops& /*ops*/,
-                                            const client::ReduceOptions& /*options*/) {
-  return absl::InvalidArgumentError("array: got a resident array of a server; allowed: arrays of local:");
-}
-
-absl::StatusOr<client::ArrayReply> Local::ReduceArray(const client::RemoteArray& /*array*/, const Ops& /*ops*/,
-                                                      const Partition& /*partition*/,
-                                                      const client::ReduceOptions& /*options*/) {
-  return absl::InvalidArgumentError("array: got a resident array of a server; allowed: arrays of local:");
+absl::StatusOr<client::ArrayReply> Local::ReduceArray(const Operand& array, const Ops& ops, const Partition& partition,
+                                                      const client::ReduceOptions& options) {
+  if (const absl::Status status = CheckIsHere(array); !status.ok()) return status;
+  return Engine().ReduceArray(std::get<client::ArrayView>(array), ops, partition.options, options);
 }
 
 absl::StatusOr<std::vector<client::Reply>> Local::ReduceMany(const std::vector<Operand>& operands, const Ops& ops,
@@ -479,12 +378,6 @@ absl::StatusOr<std::vector<client::Reply>> Local::ReduceMany(const std::vector<O
     views.push_back(*view);
   }
   return Engine().ReduceMany(views, ops, options);
-}
-
-absl::StatusOr<client::ArrayReply> Local::ReduceArray(const client::ArrayView& array, const Ops& ops,
-                                                      const Partition& partition,
-                                                      const client::ReduceOptions& options) {
-  return Engine().ReduceArray(array, ops, partition.options, options);
 }
 
 }  // namespace reduced::python

@@ -31,7 +31,7 @@ struct Partition {
   std::vector<CudaSide> cuda{};
 };
 
-// One of many arrays: in host memory, on a server, or in memory of a GPU of this process.
+// An array: in host memory, on a server, or in memory of a GPU of this process.
 using Operand = std::variant<client::ArrayView, client::RemoteArray, CudaArray>;
 
 // Thread-safe. Every call is FAILED_PRECONDITION after Close. Python destroys them, with the GIL, which the destructors
@@ -40,24 +40,12 @@ class Reducer {
  public:
   virtual ~Reducer() = default;
 
-  virtual absl::StatusOr<client::Reply> Reduce(const client::ArrayView& array, const Ops& ops,
+  virtual absl::StatusOr<client::Reply> Reduce(const Operand& array, const Ops& ops,
                                                const client::ReduceOptions& options) = 0;
-  // A resident array.
-  virtual absl::StatusOr<client::Reply> Reduce(const client::RemoteArray& array, const Ops& ops,
-                                               const client::ReduceOptions& options) = 0;
-  // Memory of a GPU of this process. INVALID_ARGUMENT: the engine of this process can't read it.
-  virtual absl::StatusOr<client::Reply> Reduce(const CudaArray& array, const Ops& ops,
-                                               const client::ReduceOptions& options);
   // To arrays.
-  virtual absl::StatusOr<client::ArrayReply> ReduceArray(const client::ArrayView& array, const Ops& ops,
+  virtual absl::StatusOr<client::ArrayReply> ReduceArray(const Operand& array, const Ops& ops,
                                                          const Partition& partition,
                                                          const client::ReduceOptions& options) = 0;
-  virtual absl::StatusOr<client::ArrayReply> ReduceArray(const client::RemoteArray& array, const Ops& ops,
-                                                         const Partition& partition,
-                                                         const client::ReduceOptions& options) = 0;
-  virtual absl::StatusOr<client::ArrayReply> ReduceArray(const CudaArray& array, const Ops& ops,
-                                                         const Partition& partition,
-                                                         const client::ReduceOptions& options);
   // As client::Client::ReduceMany.
   virtual absl::StatusOr<std::vector<client::Reply>> ReduceMany(const std::vector<Operand>& operands, const Ops& ops,
                                                                 const client::ReduceOptions& options) = 0;
@@ -79,19 +67,9 @@ class RemoteSession final : public Reducer {
   const std::string& why_not_ring() const { return why_not_ring_; }
   ~RemoteSession() override;
 
-  absl::StatusOr<client::Reply> Reduce(const client::ArrayView& array, const Ops& ops,
+  absl::StatusOr<client::Reply> Reduce(const Operand& array, const Ops& ops,
                                        const client::ReduceOptions& options) override;
-  absl::StatusOr<client::Reply> Reduce(const client::RemoteArray& array, const Ops& ops,
-                                       const client::ReduceOptions& options) override;
-  absl::StatusOr<client::Reply> Reduce(const CudaArray& array, const Ops& ops,
-                                       const client::ReduceOptions& options) override;
-  absl::StatusOr<client::ArrayReply> ReduceArray(const client::ArrayView& array, const Ops& ops,
-                                                 const Partition& partition,
-                                                 const client::ReduceOptions& options) override;
-  absl::StatusOr<client::ArrayReply> ReduceArray(const client::RemoteArray& array, const Ops& ops,
-                                                 const Partition& partition,
-                                                 const client::ReduceOptions& options) override;
-  absl::StatusOr<client::ArrayReply> ReduceArray(const CudaArray& array, const Ops& ops, const Partition& partition,
+  absl::StatusOr<client::ArrayReply> ReduceArray(const Operand& array, const Ops& ops, const Partition& partition,
                                                  const client::ReduceOptions& options) override;
   // By calls of the client.
   absl::StatusOr<std::vector<client::Reply>> ReduceMany(const std::vector<Operand>& operands, const Ops& ops,
@@ -100,9 +78,6 @@ class RemoteSession final : public Reducer {
   void Close() override;
 
  private:
-  template <class Array>
-  absl::StatusOr<client::ArrayReply> ReduceBesideArrays(const Array& array, const Ops& ops, const Partition& partition,
-                                                        const client::ReduceOptions& options);
   struct Open {
     std::shared_ptr<client::Session> session;  // null: closed
     std::shared_ptr<client::Client> client;
@@ -124,21 +99,10 @@ class Remote final : public Reducer {
   ~Remote() override;
 
   // Arrays in memory of Allocate are read where they are, if the server can and `via` is "auto" or "region"; else they
-  // are sent.
-  absl::StatusOr<client::Reply> Reduce(const client::ArrayView& array, const Ops& ops,
+  // are sent. Memory of a GPU is read where it is, by CUDA IPC; `via` is one of these.
+  absl::StatusOr<client::Reply> Reduce(const Operand& array, const Ops& ops,
                                        const client::ReduceOptions& options) override;
-  absl::StatusOr<client::Reply> Reduce(const client::RemoteArray& array, const Ops& ops,
-                                       const client::ReduceOptions& options) override;
-  // Where it is, by CUDA IPC; `via` is "auto" or "region".
-  absl::StatusOr<client::Reply> Reduce(const CudaArray& array, const Ops& ops,
-                                       const client::ReduceOptions& options) override;
-  absl::StatusOr<client::ArrayReply> ReduceArray(const client::ArrayView& array, const Ops& ops,
-                                                 const Partition& partition,
-                                                 const client::ReduceOptions& options) override;
-  absl::StatusOr<client::ArrayReply> ReduceArray(const client::RemoteArray& array, const Ops& ops,
-                                                 const Partition& partition,
-                                                 const client::ReduceOptions& options) override;
-  absl::StatusOr<client::ArrayReply> ReduceArray(const CudaArray& array, const Ops& ops, const Partition& partition,
+  absl::StatusOr<client::ArrayReply> ReduceArray(const Operand& array, const Ops& ops, const Partition& partition,
                                                  const client::ReduceOptions& options) override;
   // Arrays in memory of Allocate, and of a GPU, as those of Reduce.
   absl::StatusOr<std::vector<client::Reply>> ReduceMany(const std::vector<Operand>& operands, const Ops& ops,
@@ -147,12 +111,14 @@ class Remote final : public Reducer {
 
   // The client of this process, which is made if there is none. Errors: of Client::Create, and of CheckGrpcWorks.
   absl::StatusOr<std::shared_ptr<client::Client>> Use();
-  absl::StatusOr<client::ResidentArray> Put(const client::ArrayView& array, const client::PutOptions& options);
+  // Calls `call` with it. The result: that of `call`, which is a StatusOr.
+  template <class Call>
+  auto With(const Call& call) -> decltype(call(std::declval<client::Client&>())) {
+    const absl::StatusOr<std::shared_ptr<client::Client>> client = Use();
+    if (!client.ok()) return client.status();
+    return call(**client);
+  }
   absl::StatusOr<client::ResidentArray> Own(const client::ResultArray& kept, const std::string& owner) override;
-  // As client::Client::GetArray and client::Client::DefaultOwner.
-  absl::StatusOr<client::HostArray> Get(const std::string& id, absl::Duration timeout);
-  absl::StatusOr<std::string> DefaultOwner();
-  absl::StatusOr<client::ServerInfo> Info();
   absl::StatusOr<std::unique_ptr<RemoteSession>> OpenSession(const std::string& via);
 
  private:
@@ -170,15 +136,9 @@ class Remote final : public Reducer {
 // The engine of this process, which all Locals share. In a fork of the process it is a new one.
 class Local final : public Reducer {
  public:
-  absl::StatusOr<client::Reply> Reduce(const client::ArrayView& array, const Ops& ops,
+  absl::StatusOr<client::Reply> Reduce(const Operand& array, const Ops& ops,
                                        const client::ReduceOptions& options) override;
-  absl::StatusOr<client::Reply> Reduce(const client::RemoteArray& array, const Ops& ops,
-                                       const client::ReduceOptions& options) override;
-  absl::StatusOr<client::ArrayReply> ReduceArray(const client::ArrayView& array, const Ops& ops,
-                                                 const Partition& partition,
-                                                 const client::ReduceOptions& options) override;
-  absl::StatusOr<client::ArrayReply> ReduceArray(const client::RemoteArray& array, const Ops& ops,
-                                                 const Partition& partition,
+  absl::StatusOr<client::ArrayReply> ReduceArray(const Operand& array, const Ops& ops, const Partition& partition,
                                                  const client::ReduceOptions& options) override;
   absl::StatusOr<std::vector<client::Reply>> ReduceMany(const std::vector<Operand>& operands, const Ops& ops,
                                                         const client::ReduceOptions& options) override;
