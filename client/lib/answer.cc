@@ -1,17 +1,14 @@
 #include "client/lib/answer.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
-#include <limits>
 #include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "client/lib/checks.h"
 #include "client/lib/names.h"
 #include "kernels/algebra/dtype.h"
 #include "kernels/algebra/op.h"
@@ -26,91 +23,7 @@ namespace {
 
 using google::protobuf::RepeatedPtrField;
 
-constexpr std::size_t kMaxIdBytes = 64;
 constexpr int kMaxDimensions = 64;
-constexpr int kDefaultRepeats = 20;  // LadderRequest.repeats
-
-template <class Got, class Allowed>
-absl::Status Wrong(absl::string_view field, const Got& got, const Allowed& allowed) {
-  return absl::InternalError(absl::StrCat(field, ": got ", got, "; allowed: ", allowed));
-}
-
-// The error of a field of `message`.
-absl::Status Within(absl::string_view message, const absl::Status& status) {
-  if (status.ok()) return status;
-  return absl::InternalError(absl::StrCat(message, ".", status.message()));
-}
-
-std::string DTypeName(DType dtype) { return std::string(RowOf(dtype).name); }
-
-std::string Element(absl::string_view field, int index) { return absl::StrCat(field, "[", index, "]"); }
-
-struct Number {
-  template <class Amount>
-  Number(const char* name, Amount amount) : field(name), value(static_cast<double>(amount)) {}
-  const char* field;
-  double value;
-};
-// Amounts, which are finite and not negative.
-absl::Status CheckAmounts(std::initializer_list<Number> numbers) {
-  for (const auto& [field, value] : numbers) {
-    if (!(value >= 0 && value <= std::numeric_limits<double>::max())) {
-      return Wrong(field, value, "finite numbers from 0");
-    }
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CheckName(absl::string_view field, const std::string& name) {
-  return name.empty() ? Wrong(field, "none", "a name") : absl::OkStatus();
-}
-
-// A name that the caller may have chosen.
-absl::Status CheckChosen(absl::string_view field, const std::string& name, const std::string& chosen) {
-  if (!chosen.empty() && name != chosen) return Wrong(field, Quoted(name), Quoted(chosen));
-  return CheckName(field, name);
-}
-
-// ---- values and results
-
-// The members of Value, by Value::ValueCase.
-constexpr const char* kMembers[] = {"none", "", "f", "i", "u", "b"};
-
-v1::Value::ValueCase MemberOf(const DTypeRow& row) {
-  if (row.dtype == DType::kBool) return v1::Value::kB;
-  return row.is_float ? v1::Value::kF : row.is_signed ? v1::Value::kI : v1::Value::kU;
-}
-
-// Whether the value is one of its dtype, whose member is set.
-bool Fits(const DTypeRow& row, const v1::Value& value) {
-  const int unused_bits = 64 - 8 * row.bytes;
-  switch (value.value_case()) {
-    case v1::Value::kF:
-      return row.bytes == 8 || std::isnan(value.f()) || static_cast<float>(value.f()) == value.f();
-    case v1::Value::kI:
-      return value.i() ==
-             static_cast<std::int64_t>(static_cast<std::uint64_t>(value.i()) << unused_bits) >> unused_bits;
-    case v1::Value::kU:
-      return value.u() == value.u() << unused_bits >> unused_bits;
-    default:
-      return true;
-  }
-}
-
-absl::Status CheckValue(const v1::Value& value) {
-  const std::optional<DType> dtype = DTypeFromNumber(value.dtype());
-  if (!dtype.has_value()) {
-    return Wrong("value.dtype", NameOf(value.dtype()), absl::StrJoin(DTypeNames(), ", "));
-  }
-  const DTypeRow& row = RowOf(*dtype);
-  if (value.value_case() != MemberOf(row)) {
-    return Wrong("value", kMembers[value.value_case()],
-                 absl::StrCat(kMembers[MemberOf(row)], ", the member of ", DTypeName(row.dtype)));
-  }
-  if (!Fits(row, value))
-    return Wrong("value", value.ShortDebugString(), absl::StrCat("values of ", DTypeName(row.dtype)));
-  return absl::OkStatus();
-}
 
 // The dtypes of arrays, as bits.
 using ArrayTypes = std::uint32_t;
@@ -275,7 +188,7 @@ absl::Status CheckTiming(const Asked& asked, const v1::Timing& timing) {
 
 absl::Status CheckArray(const v1::ArrayInfo& array) {
   if (!IsId(array.id())) {
-    return Wrong("id", Quoted(array.id()), absl::StrCat("1 to ", kMaxIdBytes, " letters, digits, - and _"));
+    return Wrong("id", Quoted(array.id()), kIds);
   }
   const v1::DType dtype = array.array().dtype();
   if (dtype == v1::DTYPE_UNSPECIFIED) return Wrong("array.dtype", "none", "a dtype");
@@ -292,11 +205,9 @@ absl::Status CheckArray(const v1::ArrayInfo& array) {
   absl::Status status = CheckName("device", array.device());
   for (const v1::ArrayShard& shard : array.shards()) {
     status.Update(CheckName("shards.device", shard.device()));
-    status.Update(CheckAmounts({{"shards.first_index", shard.first_index()},
-                                {"shards.indexes", shard.indexes()},
-                                {"shards.count", shard.count()}}));
+    status.Update(Within("shards", CheckAmounts(shard)));
   }
-  status.Update(CheckAmounts({{"bytes", array.bytes()}, {"age_ms", array.age_ms()}, {"users", array.users()}}));
+  status.Update(CheckAmounts(array));
   return status;
 }
 
@@ -443,44 +354,6 @@ absl::Status CheckArraysStateOf(const Asked& asked, const Answer& answer) {
   return absl::OkStatus();
 }
 
-absl::Status CheckDevice(const v1::DeviceInfo& device) {
-  absl::Status status = CheckName("name", device.name());
-  if (device.engine() == v1::ENGINE_AUTO) status.Update(Wrong("engine", "auto", "cpu, cuda"));
-  status.Update(CheckAmounts({{"memory_bytes", device.memory_bytes()},
-                              {"parallel_units", device.parallel_units()},
-                              {"lanes", device.lanes()},
-                              {"lanes_busy", device.lanes_busy()},
-                              {"queue_limit", device.queue_limit()},
-                              {"queue_length", device.queue_length()},
-                              {"fixed_us", device.fixed_us()},
-                              {"host_gb_per_s", device.host_gb_per_s()},
-                              {"array_bytes", device.array_bytes()},
-                              {"array_bytes_limit", device.array_bytes_limit()},
-                              {"reductions", device.reductions()},
-                              {"reduced_bytes", device.reduced_bytes()}}));
-  return status;
-}
-
-absl::Status CheckPipeline(const v1::PipelineInfo& pipeline) {
-  absl::Status status = CheckName("name", pipeline.name());
-  if (pipeline.engine() == v1::ENGINE_AUTO) status.Update(Wrong("engine", "auto", "cpu, cuda"));
-  for (const int threads : pipeline.block_sizes()) {
-    if (threads < 1) status.Update(Wrong("block_sizes", threads, "1 and more"));
-  }
-  return status;
-}
-
-// Checks each item of a repeated field.
-template <class Item>
-absl::Status CheckEach(absl::string_view field, const RepeatedPtrField<Item>& items,
-                       absl::Status (*check)(const Item&)) {
-  for (int i = 0; i < items.size(); ++i) {
-    const absl::Status status = check(items[i]);
-    if (!status.ok()) return Within(Element(field, i), status);
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 Asked::Asked(const v1::ReduceRequest& request)
@@ -550,12 +423,6 @@ absl::Status WrongAnswer(absl::string_view server, const absl::Status& status) {
   return absl::InternalError(absl::StrCat("the answer of ", server, " is wrong: ", status.message()));
 }
 
-bool IsId(absl::string_view text) {
-  return !text.empty() && text.size() <= kMaxIdBytes && std::all_of(text.begin(), text.end(), [](unsigned char c) {
-    return absl::ascii_isalnum(c) || c == '-' || c == '_';
-  });
-}
-
 absl::Status CheckAnswer(const Asked& asked, const v1::ReduceResponse& answer) {
   absl::Status status = CheckElements(asked, answer.count());
   if (status.ok()) {
@@ -607,130 +474,6 @@ absl::Status CheckAnswer(const v1::ListArraysRequest& asked, const v1::ListArray
     if (!status.ok()) return Within(Element("arrays", i), status);
   }
   return absl::OkStatus();
-}
-
-absl::Status CheckAnswer(const v1::GetServerInfoResponse& answer) {
-  const v1::Limits& limits = answer.limits();
-  absl::Status status = CheckName("version", answer.version());
-  if (absl::StrContains(answer.region_socket(), '\0')) {
-    status.Update(Wrong("region_socket", Quoted(answer.region_socket()), "paths"));
-  }
-  status.Update(CheckAmounts({{"uptime_ms", answer.uptime_ms()},
-                              {"usage.streams", answer.usage().streams()},
-                              {"usage.sessions", answer.usage().sessions()},
-                              {"usage.arrays", answer.usage().arrays()},
-                              {"usage.regions", answer.usage().regions()},
-                              {"usage.rings", answer.usage().rings()}}));
-  status.Update(Within("limits", CheckAmounts({{"max_message_bytes", limits.max_message_bytes()},
-                                               {"max_elements", limits.max_elements()},
-                                               {"max_ops", limits.max_ops()},
-                                               {"max_ladder_bytes", limits.max_ladder_bytes()},
-                                               {"max_result_bytes", limits.max_result_bytes()},
-                                               {"max_streams", limits.max_streams()},
-                                               {"max_sessions", limits.max_sessions()},
-                                               {"max_ring_bytes", limits.max_ring_bytes()},
-                                               {"max_session_requests", limits.max_session_requests()},
-                                               {"default_array_ttl_ms", limits.default_array_ttl_ms()},
-                                               {"max_array_ttl_ms", limits.max_array_ttl_ms()}})));
-  status.Update(CheckEach<v1::DeviceInfo>("devices", answer.devices(), CheckDevice));
-  status.Update(
-      CheckEach<v1::OpInfo>("ops", answer.ops(), [](const auto& op) { return CheckName("name", op.name()); }));
-  status.Update(CheckEach<v1::DTypeInfo>("dtypes", answer.dtypes(),
-                                         [](const auto& dtype) { return CheckName("name", dtype.name()); }));
-  status.Update(CheckEach<v1::PipelineInfo>("pipelines", answer.pipelines(), CheckPipeline));
-  return status;
-}
-
-absl::Status CheckAnswer(const v1::RegionReply& answer, std::int64_t bytes) {
-  if (!IsId(answer.token())) {
-    return Wrong("token", Quoted(answer.token()), absl::StrCat("1 to ", kMaxIdBytes, " letters, digits, - and _"));
-  }
-  if (bytes >= 0 && answer.bytes() != bytes) return Wrong("bytes", answer.bytes(), bytes);
-  return CheckAmounts({{"bytes", answer.bytes()}});
-}
-
-absl::Status LadderCheck::CheckStart(const v1::LadderStart& start) const {
-  if (announced_.has_value()) return Wrong("start", "two", "one, which is the first message");
-  const std::optional<DType> dtype = DTypeFromNumber(asked_.dtype());
-  const std::optional<Op> op = OpFromNumber(asked_.op());
-  if (asked_.has_matmul() && dtype.has_value()) return CheckProduct(start, RowOf(*dtype).bytes);
-  if (!dtype.has_value() || !op.has_value()) return absl::OkStatus();
-  if (start.bytes() / RowOf(*dtype).bytes != asked_.count() || start.bytes() % RowOf(*dtype).bytes != 0) {
-    return Wrong("bytes", start.bytes(), absl::StrCat(asked_.count(), " times ", RowOf(*dtype).bytes));
-  }
-  if (start.steps() < 1) return Wrong("steps", start.steps(), "1 and more");
-  absl::Status status = CheckValue(start.expected());
-  if (status.ok() && start.expected().dtype() != static_cast<int>(ResultDType(*op, *dtype))) {
-    status = Wrong("value.dtype", NameOf(start.expected().dtype()), DTypeName(ResultDType(*op, *dtype)));
-  }
-  return Within("expected", status);
-}
-
-absl::Status LadderCheck::CheckProduct(const v1::LadderStart& start, std::int64_t element_bytes) const {
-  constexpr std::int64_t kMostSide = std::int64_t{1} << 20;
-  const std::int64_t m = asked_.matmul().m();
-  const std::int64_t n = asked_.matmul().n();
-  const std::int64_t k = asked_.matmul().k();
-  for (const std::int64_t side : {m, n, k}) {
-    if (side < 0 || side > kMostSide) return Wrong("start", absl::StrCat("one for a side of ", side), "an error");
-  }
-  const std::int64_t bytes = (m * k + k * n + m * n) * element_bytes;
-  if (start.bytes() != bytes) return Wrong("bytes", start.bytes(), bytes);
-  const auto operations =
-      static_cast<std::int64_t>(2 * static_cast<std::uint64_t>(m * n) * static_cast<std::uint64_t>(k));
-  if (start.operations() != operations) return Wrong("operations", start.operations(), operations);
-  return start.steps() < 1 ? Wrong("steps", start.steps(), "1 and more") : absl::OkStatus();
-}
-
-absl::Status LadderCheck::CheckStep(const v1::LadderStep& step) const {
-  absl::Status status = CheckName("pipeline", step.pipeline());
-  const auto& chosen = asked_.pipelines();
-  if (!chosen.empty() && std::find(chosen.begin(), chosen.end(), step.pipeline()) == chosen.end()) {
-    status.Update(Wrong("pipeline", Quoted(step.pipeline()), absl::StrJoin(chosen, ", ")));
-  }
-  if (step.engine() == v1::ENGINE_AUTO) status.Update(Wrong("engine", "auto", "cpu, cuda"));
-  status.Update(CheckName("device", step.device()));
-  const int repeats = asked_.repeats() == 0 ? kDefaultRepeats : asked_.repeats();
-  // The host may take too long for all repeats of a product.
-  const int least = asked_.has_matmul() && step.engine() == v1::ENGINE_CPU ? 1 : repeats;
-  if (step.kernel_us_size() < least || step.kernel_us_size() > repeats) {
-    status.Update(Wrong("kernel_us", step.kernel_us_size(), repeats));
-  }
-  for (const double us : step.kernel_us()) status.Update(CheckAmounts({{"kernel_us", us}}));
-  if (!asked_.has_matmul()) status.Update(CheckValue(step.value()));
-  const v1::Occupancy& occupancy = step.occupancy();
-  status.Update(
-      CheckAmounts({{"scratch_copy_us", step.scratch_copy_us()},
-                    {"read_gb_per_s", step.read_gb_per_s()},
-                    {"read_bytes", static_cast<double>(step.read_bytes())},
-                    {"active_threads", step.active_threads()},
-                    {"peak_gflops", step.peak_gflops()},
-                    {"bank_conflicts", step.bank_conflicts()},
-                    {"block.x", step.block().x()},
-                    {"block.y", step.block().y()},
-                    {"occupancy.block_size", occupancy.block_size()},
-                    {"occupancy.registers", occupancy.registers()},
-                    {"occupancy.shared_bytes", occupancy.shared_bytes()},
-                    {"occupancy.blocks_per_multiprocessor", occupancy.blocks_per_multiprocessor()},
-                    {"occupancy.max_threads_per_multiprocessor", occupancy.max_threads_per_multiprocessor()}}));
-  return status;
-}
-
-absl::Status LadderCheck::Next(const v1::LadderReply& reply) {
-  if (reply.has_start()) {
-    const absl::Status status = CheckStart(reply.start());
-    announced_ = reply.start().steps();
-    return Within("start", status);
-  }
-  if (!announced_.has_value()) return Wrong("reply", reply.has_step() ? "a step" : "nothing", "a start first");
-  if (!reply.has_step()) return Wrong("reply", "nothing", "a step");
-  if (steps_ == *announced_) return Wrong("steps", steps_ + 1, *announced_);
-  return Within(Element("steps", steps_++), CheckStep(reply.step()));
-}
-
-absl::Status LadderCheck::End() const {
-  if (!announced_.has_value()) return Wrong("start", "none", "one, which is the first message");
-  return steps_ == *announced_ ? absl::OkStatus() : Wrong("steps", steps_, *announced_);
 }
 
 }  // namespace reduced::client

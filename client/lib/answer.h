@@ -18,7 +18,6 @@
 #include "absl/strings/string_view.h"
 #include "kernels/algebra/op_call.h"
 #include "reduced/v1/reduced.pb.h"
-#include "reduced/v1/regions.pb.h"
 
 namespace reduced::client {
 
@@ -68,32 +67,6 @@ absl::Status CheckAnswer(const Asked& asked, const v1::MergeResponse& answer);
 absl::Status CheckAnswer(const v1::PutArrayHeader& asked, const v1::PutArrayResponse& answer);
 // Arrays of the owner, no two with the same id.
 absl::Status CheckAnswer(const v1::ListArraysRequest& asked, const v1::ListArraysResponse& answer);
-
-absl::Status CheckAnswer(const v1::GetServerInfoResponse& answer);
-
-// A region of so many bytes; -1: any number.
-absl::Status CheckAnswer(const v1::RegionReply& answer, std::int64_t bytes);
-
-// The messages of a ladder, in order: a start, and then as many steps as it announces.
-class LadderCheck {
- public:
-  explicit LadderCheck(const v1::LadderRequest& asked) : asked_(asked) {}
-
-  absl::Status Next(const v1::LadderReply& reply);
-  absl::Status End() const;  // after the last message of a ladder that ended with OK
-
- private:
-  absl::Status CheckStart(const v1::LadderStart& start) const;
-  absl::Status CheckProduct(const v1::LadderStart& start, std::int64_t element_bytes) const;
-  absl::Status CheckStep(const v1::LadderStep& step) const;
-
-  const v1::LadderRequest& asked_;
-  std::optional<int> announced_;  // absent until the start
-  int steps_ = 0;
-};
-
-// Whether this can be the id of a resident array or the token of a region: 1 to 64 letters, digits, - and _.
-bool IsId(absl::string_view text);
 
 }  // namespace reduced::client
 

@@ -5,10 +5,14 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "client/lib/answer.h"
+#include "client/lib/checks.h"
 #include "client/lib/names.h"
 #include "client/lib/retry.h"
+#include "kernels/system/quoted.h"
 #include "reduced/client.h"
 #include "reduced/v1/reduced.grpc.pb.h"
 
@@ -87,6 +91,50 @@ ServerInfo FromProto(const v1::GetServerInfoResponse& from) {
   return to;
 }
 
+absl::Status CheckDevice(const v1::DeviceInfo& device) {
+  absl::Status status = CheckName("name", device.name());
+  if (device.engine() == v1::ENGINE_AUTO) status.Update(Wrong("engine", "auto", "cpu, cuda"));
+  status.Update(CheckAmounts(device));
+  return status;
+}
+
+absl::Status CheckPipeline(const v1::PipelineInfo& pipeline) {
+  absl::Status status = CheckName("name", pipeline.name());
+  if (pipeline.engine() == v1::ENGINE_AUTO) status.Update(Wrong("engine", "auto", "cpu, cuda"));
+  for (const int threads : pipeline.block_sizes()) {
+    if (threads < 1) status.Update(Wrong("block_sizes", threads, "1 and more"));
+  }
+  return status;
+}
+
+// Checks each item of a repeated field.
+template <class Item>
+absl::Status CheckEach(absl::string_view field, const google::protobuf::RepeatedPtrField<Item>& items,
+                       absl::Status (*check)(const Item&)) {
+  for (int i = 0; i < items.size(); ++i) {
+    const absl::Status status = check(items[i]);
+    if (!status.ok()) return Within(Element(field, i), status);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Check(const v1::GetServerInfoResponse& answer) {
+  absl::Status status = CheckName("version", answer.version());
+  if (absl::StrContains(answer.region_socket(), '\0')) {
+    status.Update(Wrong("region_socket", Quoted(answer.region_socket()), "paths"));
+  }
+  status.Update(CheckAmounts(answer));
+  status.Update(Within("usage", CheckAmounts(answer.usage())));
+  status.Update(Within("limits", CheckAmounts(answer.limits())));
+  status.Update(CheckEach<v1::DeviceInfo>("devices", answer.devices(), CheckDevice));
+  status.Update(
+      CheckEach<v1::OpInfo>("ops", answer.ops(), [](const auto& op) { return CheckName("name", op.name()); }));
+  status.Update(CheckEach<v1::DTypeInfo>("dtypes", answer.dtypes(),
+                                         [](const auto& dtype) { return CheckName("name", dtype.name()); }));
+  status.Update(CheckEach<v1::PipelineInfo>("pipelines", answer.pipelines(), CheckPipeline));
+  return status;
+}
+
 }  // namespace
 
 absl::StatusOr<ServerInfo> Client::GetServerInfo(std::optional<absl::Duration> timeout) {
@@ -98,7 +146,7 @@ absl::StatusOr<ServerInfo> AskServerInfo(const Connection& connection, std::opti
   absl::Status status =
       CallAgainAndWait(connection, connection.home, timeout, &v1::Reduction::Stub::PrepareAsyncGetServerInfo,
                        v1::GetServerInfoRequest(), &response);
-  if (status.ok()) status = WrongAnswer(connection.options.server, CheckAnswer(response));
+  if (status.ok()) status = WrongAnswer(connection.options.server, Check(response));
   if (!status.ok()) return status;
   return FromProto(response);
 }

@@ -1,15 +1,23 @@
 // Client::Ladder.
+#include <algorithm>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "client/lib/answer.h"
 #include "client/lib/call.h"
+#include "client/lib/checks.h"
 #include "client/lib/convert.h"
 #include "client/lib/names.h"
 #include "client/lib/retry.h"
+#include "kernels/algebra/op.h"
+#include "kernels/system/quoted.h"
 #include "reduced/client.h"
 #include "reduced/v1/reduced.grpc.pb.h"
 
@@ -83,9 +91,90 @@ LadderStep FromProto(const v1::LadderStep& from) {
   return to;
 }
 
-}  // namespace
+// The messages of a ladder, in order: a start, and then as many steps as it announces.
+class LadderCheck {
+ public:
+  explicit LadderCheck(const v1::LadderRequest& asked) : asked_(asked) {}
 
-namespace {
+  absl::Status Next(const v1::LadderReply& reply) {
+    if (reply.has_start()) {
+      const absl::Status status = CheckStart(reply.start());
+      announced_ = reply.start().steps();
+      return Within("start", status);
+    }
+    if (!announced_.has_value()) return Wrong("reply", reply.has_step() ? "a step" : "nothing", "a start first");
+    if (!reply.has_step()) return Wrong("reply", "nothing", "a step");
+    if (steps_ == *announced_) return Wrong("steps", steps_ + 1, *announced_);
+    return Within(Element("steps", steps_++), CheckStep(reply.step()));
+  }
+
+  // After the last message of a ladder that ended with OK.
+  absl::Status End() const {
+    if (!announced_.has_value()) return Wrong("start", "none", "one, which is the first message");
+    return steps_ == *announced_ ? absl::OkStatus() : Wrong("steps", steps_, *announced_);
+  }
+
+ private:
+  absl::Status CheckStart(const v1::LadderStart& start) const {
+    if (announced_.has_value()) return Wrong("start", "two", "one, which is the first message");
+    const std::optional<DType> dtype = DTypeFromNumber(asked_.dtype());
+    const std::optional<Op> op = OpFromNumber(asked_.op());
+    if (asked_.has_matmul() && dtype.has_value()) return CheckProduct(start, RowOf(*dtype).bytes);
+    if (!dtype.has_value() || !op.has_value()) return absl::OkStatus();
+    if (start.bytes() / RowOf(*dtype).bytes != asked_.count() || start.bytes() % RowOf(*dtype).bytes != 0) {
+      return Wrong("bytes", start.bytes(), absl::StrCat(asked_.count(), " times ", RowOf(*dtype).bytes));
+    }
+    if (start.steps() < 1) return Wrong("steps", start.steps(), "1 and more");
+    absl::Status status = CheckValue(start.expected());
+    if (status.ok() && start.expected().dtype() != static_cast<int>(ResultDType(*op, *dtype))) {
+      status = Wrong("value.dtype", NameOf(start.expected().dtype()), DTypeName(ResultDType(*op, *dtype)));
+    }
+    return Within("expected", status);
+  }
+
+  absl::Status CheckProduct(const v1::LadderStart& start, std::int64_t element_bytes) const {
+    constexpr std::int64_t kMostSide = std::int64_t{1} << 20;
+    const std::int64_t m = asked_.matmul().m();
+    const std::int64_t n = asked_.matmul().n();
+    const std::int64_t k = asked_.matmul().k();
+    for (const std::int64_t side : {m, n, k}) {
+      if (side < 0 || side > kMostSide) return Wrong("start", absl::StrCat("one for a side of ", side), "an error");
+    }
+    const std::int64_t bytes = (m * k + k * n + m * n) * element_bytes;
+    if (start.bytes() != bytes) return Wrong("bytes", start.bytes(), bytes);
+    const auto operations =
+        static_cast<std::int64_t>(2 * static_cast<std::uint64_t>(m * n) * static_cast<std::uint64_t>(k));
+    if (start.operations() != operations) return Wrong("operations", start.operations(), operations);
+    return start.steps() < 1 ? Wrong("steps", start.steps(), "1 and more") : absl::OkStatus();
+  }
+
+  absl::Status CheckStep(const v1::LadderStep& step) const {
+    absl::Status status = CheckName("pipeline", step.pipeline());
+    const auto& chosen = asked_.pipelines();
+    if (!chosen.empty() && std::find(chosen.begin(), chosen.end(), step.pipeline()) == chosen.end()) {
+      status.Update(Wrong("pipeline", Quoted(step.pipeline()), absl::StrJoin(chosen, ", ")));
+    }
+    if (step.engine() == v1::ENGINE_AUTO) status.Update(Wrong("engine", "auto", "cpu, cuda"));
+    status.Update(CheckName("device", step.device()));
+    constexpr int kDefaultRepeats = 20;  // LadderRequest.repeats
+    const int repeats = asked_.repeats() == 0 ? kDefaultRepeats : asked_.repeats();
+    // The host may take too long for all repeats of a product.
+    const int least = asked_.has_matmul() && step.engine() == v1::ENGINE_CPU ? 1 : repeats;
+    if (step.kernel_us_size() < least || step.kernel_us_size() > repeats) {
+      status.Update(Wrong("kernel_us", step.kernel_us_size(), repeats));
+    }
+    for (const double us : step.kernel_us()) status.Update(CheckAmounts({{"kernel_us", us}}));
+    if (!asked_.has_matmul()) status.Update(CheckValue(step.value()));
+    status.Update(CheckAmounts(step));
+    status.Update(Within("block", CheckAmounts(step.block())));
+    status.Update(Within("occupancy", CheckAmounts(step.occupancy())));
+    return status;
+  }
+
+  const v1::LadderRequest& asked_;
+  std::optional<int> announced_;  // absent until the start
+  int steps_ = 0;
+};
 
 absl::StatusOr<LadderStart> CallLadder(RpcState& state, const v1::LadderRequest& request,
                                        absl::FunctionRef<void(const LadderStart&, const LadderStep&)> on_step) {

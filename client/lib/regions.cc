@@ -16,15 +16,26 @@
 #include "absl/time/time.h"
 #include "client/lib/answer.h"
 #include "client/lib/call.h"
+#include "client/lib/checks.h"
 #include "client/lib/connection.h"
 #include "client/lib/convert.h"
 #include "client/lib/region_connection.h"
+#include "kernels/system/quoted.h"
 #include "reduced/client.h"
 
 namespace reduced::client {
 namespace {
 
 constexpr absl::Duration kReleaseTimeout = absl::Seconds(10);
+
+// A region of so many bytes; -1: any number.
+absl::Status Check(const v1::RegionReply& reply, std::int64_t bytes) {
+  if (!IsId(reply.token())) {
+    return Wrong("token", Quoted(reply.token()), kIds);
+  }
+  if (bytes >= 0 && reply.bytes() != bytes) return Wrong("bytes", reply.bytes(), bytes);
+  return CheckAmounts(reply);
+}
 
 }  // namespace
 
@@ -70,7 +81,7 @@ absl::StatusOr<Region> Client::ShareAs(const v1::RegionRequest& request, int fil
   const absl::StatusOr<v1::RegionReply> reply = (*regions)->Ask(request, file, deadline);
   if (!reply.ok()) return reply.status();
   const std::int64_t bytes = request.has_share_device() ? request.share_device().bytes() : -1;
-  if (const absl::Status right = CheckAnswer(*reply, bytes); !right.ok()) {
+  if (const absl::Status right = Check(*reply, bytes); !right.ok()) {
     return WrongAnswer("the region socket", right);
   }
   return Region(*std::move(regions), reply->token(), reply->bytes());

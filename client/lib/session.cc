@@ -24,6 +24,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "client/lib/checks.h"
 #include "client/lib/convert.h"
 #include "client/lib/credentials.h"
 #include "client/lib/errors.h"

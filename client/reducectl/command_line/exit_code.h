@@ -20,6 +20,10 @@ enum ExitCode : int {
   kInterrupted = 130,
 };
 
+inline void KeepFirst(ExitCode code, ExitCode* failure) {
+  if (*failure == kOk) *failure = code;
+}
+
 // What --help says about them.
 inline constexpr char kExitCodesHelp[] = R"(Exit codes:
   0  success

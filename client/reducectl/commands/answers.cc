@@ -9,6 +9,7 @@
 #include <memory>
 #include <set>
 #include <utility>
+#include <variant>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -57,19 +58,14 @@ class Asker {
 
   ExitCode Run() {
     if (question_.in_session()) return RunSession();
-    for (const std::string& source : question_.sources) Fail(AskSource(source));
+    for (const std::string& source : question_.sources) KeepFirst(AskSource(source), &failure_);
     if (question_.sources.empty()) {
-      for (const std::string& id : question_.arrays) Fail(AskResident(id));
+      for (const std::string& id : question_.arrays) KeepFirst(AskResident(id), &failure_);
     }
-    return first_failure_;
+    return failure_;
   }
 
  private:
-  // Keeps the first failure.
-  void Fail(ExitCode code) {
-    if (first_failure_ == kOk) first_failure_ = code;
-  }
-
   // Asks again how many NaNs there are, if there may be any. `reduce` makes a call with these ops.
   template <class Reduce>
   void CountNans(const Reduce& reduce, Answer* answer) {
@@ -121,10 +117,6 @@ class Asker {
     options.results =
         whole || (RowOf(*DTypeFromName(input.layout.dtype)).is_float && options.nan_policy == "propagate");
     options.on_progress = progress.hook();
-    if (place_.local != nullptr) {
-      options.timeout = common_.timeout;
-      return place_.local->Reduce(input.View(), ops, options);
-    }
     if (const SharedBuffer* const buffer = input.memory.shared()) {
       ShareOptions sharing;
       if (question_.via != Question::kRegion)
@@ -137,9 +129,8 @@ class Asker {
       }
       if (question_.via == Question::kRegion) return region.status();
     }
-    if (!common_.timeout.has_value()) options.timeout = TimeoutOf(input.View());
     options.via = question_.via == Question::kRegion ? "auto" : question_.via;
-    return place_.server->Reduce(input.View(), ops, options);
+    return place_.Reduce(input.View(), ops, options);
   }
 
   // Asks about all arrays of a source, also if one of them can't be read or reduced. Those that come in pieces are put
@@ -160,8 +151,8 @@ class Asker {
       reading.Clear();
       notes.Add(**reader);
       if (!piece.ok()) {
-        const ExitCode code = ReportError(source, piece.status().message(), kData);
-        return failure == kOk ? code : failure;
+        KeepFirst(ReportError(source, piece.status().message(), kData), &failure);
+        return failure;
       }
       if (!piece->has_value()) return failure;
       if (question_.one && !std::exchange(first, false) && (*piece)->array > 0) {
@@ -172,15 +163,14 @@ class Asker {
       if (failed.count((*piece)->array) > 0) continue;
       if (answer.words.has_value()) {
         notes.InLine(answer.notes);
-        const ExitCode code = print_(answer);
-        if (failure == kOk) failure = code;
+        KeepFirst(print_(answer), &failure);
         continue;
       }
       const absl::Status& unread = (*piece)->input.status;
       const ExitCode code =
           unread.ok() ? AskPiece(std::move(answer), **piece, &notes, &unfinished) : ReportUnread(source, unread);
       if (code != kOk) failed.insert((*piece)->array);
-      if (failure == kOk) failure = code;
+      KeepFirst(code, &failure);
     }
   }
 
@@ -281,7 +271,7 @@ class Asker {
     const auto print_first = [&] {
       Item& item = items.front();
       item.answered.WaitForNotification();  // the request has a timeout
-      Fail(PrintItem(item));
+      KeepFirst(PrintItem(item), &failure_);
       items.pop_front();
     };
     for (const std::string& source : question_.sources) {
@@ -317,7 +307,7 @@ class Asker {
       }
     }
     while (!items.empty()) print_first();
-    return first_failure_;
+    return failure_;
   }
 
   ExitCode PrintItem(Item& item) {
@@ -332,7 +322,7 @@ class Asker {
   const CommonOptions& common_;
   const Question question_;
   const PrintAnswer& print_;
-  ExitCode first_failure_ = kOk;
+  ExitCode failure_ = kOk;
 };
 
 std::optional<Place> NeedsServer(absl::string_view got, absl::string_view allowed) {
@@ -346,8 +336,29 @@ absl::Duration TimeoutOf(const ArrayView& array) {
   return ClientOptions().timeout + absl::Seconds(ArrayBytes(array.dtype, array.shape).value_or(0) / kBytesPerSecond);
 }
 
+absl::StatusOr<Reply> Place::Reduce(const ArrayView& array, const std::vector<std::string>& ops,
+                                    ReduceOptions options) const {
+  options.timeout = TimeFor(array);
+  return local != nullptr ? local->Reduce(array, ops, options) : server->Reduce(array, ops, options);
+}
+
+absl::StatusOr<ArrayReply> Place::ReduceArray(const ArrayView& array, const std::vector<std::string>& ops,
+                                              const PartitionOptions& partition, ReduceOptions options) const {
+  options.timeout = TimeFor(array);
+  for (const auto* const side : {&partition.y, &partition.weights}) {
+    const auto* const sent = side->has_value() ? std::get_if<ArrayView>(&**side) : nullptr;
+    if (sent != nullptr && local == nullptr && !timeout.has_value()) *options.timeout += TimeoutOf(*sent);
+  }
+  return local != nullptr ? local->ReduceArray(array, ops, partition, options)
+                          : server->ReduceArray(array, ops, partition, options);
+}
+
+std::optional<absl::Duration> Place::TimeFor(const ArrayView& array) const {
+  return timeout.has_value() || local != nullptr ? timeout : TimeoutOf(array);
+}
+
 std::optional<Place> PlaceOf(const CommonOptions& common, const Question& question) {
-  Place place;
+  Place place{.timeout = common.timeout};
   if (common.server == kLocal) {
     if (question.sources.empty()) return NeedsServer("--array without files", "files");
     if (question.via != "auto") return NeedsServer(absl::StrCat("--via ", question.via), "auto");

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client/local/local.h"
 #include "client/reducectl/command_line/client.h"
@@ -44,6 +45,15 @@ struct Question {
 struct Place {
   std::unique_ptr<Client> server{};
   std::unique_ptr<LocalEngine> local{};
+  std::optional<absl::Duration> timeout{};  // of --timeout
+
+  // Of arrays that this process has, in the time that TimeFor gives them.
+  absl::StatusOr<Reply> Reduce(const ArrayView& array, const std::vector<std::string>& ops,
+                               ReduceOptions options) const;
+  absl::StatusOr<ArrayReply> ReduceArray(const ArrayView& array, const std::vector<std::string>& ops,
+                                         const PartitionOptions& partition, ReduceOptions options) const;
+  // That of --timeout; else, of a server, TimeoutOf the array.
+  std::optional<absl::Duration> TimeFor(const ArrayView& array) const;
 };
 
 // Where the options say. Nothing: they contradict each other or the question, or describe no client, which is printed.

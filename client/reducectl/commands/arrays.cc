@@ -103,12 +103,11 @@ ExitCode RunPut(const CommonOptions& common, PutArguments arguments) {
   arguments.input.one_piece = true;
   arguments.input.positions = true;  // of which any op may be asked later
   arguments.options.timeout = common.timeout;
-  ExitCode first_failure = kOk;
+  ExitCode failure = kOk;
   for (const std::string& source : arguments.sources) {
-    const ExitCode code = PutAll(*client, source, common.json, arguments);
-    if (first_failure == kOk) first_failure = code;
+    KeepFirst(PutAll(*client, source, common.json, arguments), &failure);
   }
-  return first_failure;
+  return failure;
 }
 
 ExitCode RunList(const CommonOptions& common, const std::string& owner) {
@@ -148,13 +147,12 @@ ExitCode RunDelete(const CommonOptions& common, const std::vector<std::string>& 
   const std::unique_ptr<Client> client = MakeClient(common);
   if (client == nullptr) return kUsage;
   const std::string of = owner.empty() ? client->DefaultOwner() : owner;
-  ExitCode first_failure = kOk;
+  ExitCode failure = kOk;
   for (const std::string& id : ids) {
     const absl::Status status = client->DeleteArray(id, of);
-    const ExitCode code = status.ok() ? kOk : ReportCallError(id, status);
-    if (first_failure == kOk) first_failure = code;
+    if (!status.ok()) KeepFirst(ReportCallError(id, status), &failure);
   }
-  return first_failure;
+  return failure;
 }
 
 void AddPut(CommandLine& line, CLI::App* arrays) {

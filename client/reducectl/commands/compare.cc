@@ -108,13 +108,12 @@ class Comparer {
         continue;
       }
       used[match] = true;
-      const ExitCode code = Compare(unnamed ? "" : NameOf(x), x, ys[match]);
-      if (failure == kOk || failure == kDifferent) failure = code == kOk ? failure : code;
+      KeepFirst(Compare(unnamed ? "" : NameOf(x), x, ys[match]), &failure);
     }
     for (std::size_t i = 0; i < ys.size(); ++i) {
       if (!used[i]) Say(NameOf(ys[i]), absl::StrCat("only ", Source(1), " has it"));
     }
-    if (failure != kOk && failure != kDifferent) return failure;
+    if (failure != kOk) return failure;
     if (!std::cout) return kOutput;
     return different_ ? kDifferent : kOk;
   }
@@ -153,7 +152,7 @@ class Comparer {
     const absl::StatusOr<std::vector<HostArray>> doubles = AlikeDoubles({&x, &y});
     if (!doubles.ok()) return ReportError(Title(name), doubles.status().message(), kData);
     const absl::StatusOr<ArrayReply> reply =
-        AskWhole(place_, common_, ViewOf(x, (*doubles)[0]), ViewOf(y, (*doubles)[1]),
+        AskWhole(place_, ViewOf(x, (*doubles)[0]), ViewOf(y, (*doubles)[1]),
                  ops::Compare(arguments_.rtol, arguments_.atol, arguments_.equal_nan), arguments_.question.options);
     if (!reply.ok()) return ReportCallError(Title(name), reply.status());
     const ResultArray& result = reply->results[0];

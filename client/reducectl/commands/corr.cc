@@ -89,7 +89,7 @@ ExitCode AskMatrix(const Place& place, const CommonOptions& common, const CorrAr
   if (!rows.ok()) return ReportError(source, rows.status().message(), kData);
   const ArrayView table = is_table ? columns[0].View() : rows->View();
   const absl::StatusOr<ArrayReply> reply =
-      AskWhole(place, common, table, std::nullopt, absl::StrCat(op, "_matrix(", size, ")"), question.options);
+      AskWhole(place, table, std::nullopt, absl::StrCat(op, "_matrix(", size, ")"), question.options);
   if (!reply.ok()) return ReportCallError(source, reply.status());
   if (!reply->results[0].error.ok()) return ReportCallError(source, reply->results[0].error);
   std::vector<std::vector<Value>> matrix(size);
@@ -127,12 +127,11 @@ ExitCode AskMatrix(const Place& place, const CommonOptions& common, const CorrAr
 ExitCode RunCorr(const CommonOptions& common, const CorrArguments& arguments) {
   const std::optional<Place> place = PlaceOf(common, arguments.question);
   if (!place.has_value()) return kUsage;
-  ExitCode first_failure = kOk;
+  ExitCode failure = kOk;
   for (const std::string& source : arguments.question.sources) {
-    const ExitCode code = AskMatrix(*place, common, arguments, source);
-    if (first_failure == kOk) first_failure = code;
+    KeepFirst(AskMatrix(*place, common, arguments, source), &failure);
   }
-  return first_failure;
+  return failure;
 }
 
 }  // namespace

@@ -40,12 +40,8 @@ struct Printed {
   std::string fingerprint{};
 };
 
-absl::StatusOr<std::string> FingerprintOf(const ArrayView& array, const Place& place, const CommonOptions& common,
-                                          ReduceOptions options) {
-  options.timeout = common.timeout;
-  if (place.local == nullptr && !common.timeout.has_value()) options.timeout = TimeoutOf(array);
-  const absl::StatusOr<Reply> reply =
-      place.local != nullptr ? place.local->Reduce(array, {kOp}, options) : place.server->Reduce(array, {kOp}, options);
+absl::StatusOr<std::string> FingerprintOf(const ArrayView& array, const Place& place, const ReduceOptions& options) {
+  const absl::StatusOr<Reply> reply = place.Reduce(array, {kOp}, options);
   if (!reply.ok()) return reply.status();
   const HostArray* const words = reply->FindArray(kOp);
   if (words == nullptr || words->As<std::uint64_t>().size() != 2) {
@@ -57,7 +53,7 @@ absl::StatusOr<std::string> FingerprintOf(const ArrayView& array, const Place& p
 // Of all arrays of a source, in whatever order and files they are: that of a text which has a line of JSON for each,
 // [name, dtype, shape, fingerprint], in the order of the names' bytes. An array that has no name speaks for itself.
 absl::StatusOr<std::string> FingerprintOfAll(std::vector<Printed> arrays, const Place& place,
-                                             const CommonOptions& common, const ReduceOptions& options) {
+                                             const ReduceOptions& options) {
   if (arrays.size() == 1 && arrays[0].name.empty()) return arrays[0].fingerprint;
   std::sort(arrays.begin(), arrays.end(), [](const Printed& a, const Printed& b) { return a.name < b.name; });
   std::string text;
@@ -65,7 +61,7 @@ absl::StatusOr<std::string> FingerprintOfAll(std::vector<Printed> arrays, const 
     absl::StrAppend(&text, Json::array({each.name, each.dtype, each.shape, each.fingerprint}).dump(), "\n");
   }
   const ArrayView view{text.data(), "u8", {static_cast<std::int64_t>(text.size())}, {}};
-  return FingerprintOf(view, place, common, options);
+  return FingerprintOf(view, place, options);
 }
 
 ExitCode PrintSource(const std::string& source, const FingerprintArguments& arguments, const Place& place,
@@ -79,14 +75,14 @@ ExitCode PrintSource(const std::string& source, const FingerprintArguments& argu
   std::vector<Printed> arrays;
   for (const Input& each : ReadArrays(source, input, common.json, &code, &notes)) {
     const std::string& name = each.column.empty() ? each.array : each.column;
-    const auto found = FingerprintOf(each.View(), place, common, arguments.question.options);
+    const auto found = FingerprintOf(each.View(), place, arguments.question.options);
     if (!found.ok()) return ReportCallError(name.empty() ? source : absl::StrCat(source, ": ", name), found.status());
     arrays.push_back({name, each.raw_dtype.empty() ? each.layout.dtype : absl::AsciiStrToLower(each.raw_dtype),
                       each.layout.shape, *found});
   }
   std::optional<std::string> whole;
   if (code == kOk) {  // else some are not among them
-    absl::StatusOr<std::string> found = FingerprintOfAll(arrays, place, common, arguments.question.options);
+    absl::StatusOr<std::string> found = FingerprintOfAll(arrays, place, arguments.question.options);
     if (!found.ok()) return ReportCallError(source, found.status());
     whole = *std::move(found);
   }
@@ -119,12 +115,11 @@ ExitCode PrintSource(const std::string& source, const FingerprintArguments& argu
 ExitCode RunFingerprint(const CommonOptions& common, const FingerprintArguments& arguments) {
   const std::optional<Place> place = PlaceOf(common, arguments.question);
   if (!place.has_value()) return kUsage;
-  ExitCode first_failure = kOk;
+  ExitCode failure = kOk;
   for (const std::string& source : arguments.question.sources) {
-    const ExitCode code = PrintSource(source, arguments, *place, common);
-    if (first_failure == kOk) first_failure = code;
+    KeepFirst(PrintSource(source, arguments, *place, common), &failure);
   }
-  return first_failure;
+  return failure;
 }
 
 }  // namespace

@@ -182,25 +182,21 @@ class Drawer {
       : place_(std::move(place)), common_(common), arguments_(arguments) {}
 
   ExitCode Run() {
-    for (const std::string& source : arguments_.question.sources) Keep(DrawSource(source));
-    if (!arguments_.question.sources.empty()) return first_failure_;
+    for (const std::string& source : arguments_.question.sources) KeepFirst(DrawSource(source), &failure_);
+    if (!arguments_.question.sources.empty()) return failure_;
     for (const std::string& id : arguments_.question.arrays) {
-      Keep(Draw({.source = id}, Input(), [&](const std::vector<std::string>& ops) {
+      const auto reduce = [&](const std::vector<std::string>& ops) {
         return place_.server->Reduce(RemoteArray::Resident(id), ops, Options());
-      }));
+      };
+      KeepFirst(Draw({.source = id}, Input(), reduce), &failure_);
     }
-    return first_failure_;
+    return failure_;
   }
 
  private:
-  void Keep(ExitCode code) {
-    if (first_failure_ == kOk) first_failure_ = code;
-  }
-
   ReduceOptions Options() const {
     ReduceOptions options = arguments_.question.options;
     options.nan_policy = "omit";
-    options.timeout = common_.timeout;
     return options;
   }
 
@@ -220,19 +216,15 @@ class Drawer {
       if (!piece.ok()) return ReportError(source, piece.status().message(), kData);
       if (!piece->has_value()) return failure;
       const Input& read = (*piece)->input;
-      ExitCode code = kOk;
-      if (read.status.ok()) {
-        notes.InLine(read.notes);
-        code = Draw(AnswerOf(source, read, **reader), read, [&](const std::vector<std::string>& ops) {
-          ReduceOptions options = Options();
-          if (place_.local != nullptr) return place_.local->Reduce(read.View(), ops, options);
-          if (!common_.timeout.has_value()) options.timeout = TimeoutOf(read.View());
-          return place_.server->Reduce(read.View(), ops, options);
-        });
-      } else {
-        code = ReportUnread(source, read.status);
+      if (!read.status.ok()) {
+        KeepFirst(ReportUnread(source, read.status), &failure);
+        continue;
       }
-      if (failure == kOk) failure = code;
+      notes.InLine(read.notes);
+      const auto reduce = [&](const std::vector<std::string>& ops) {
+        return place_.Reduce(read.View(), ops, Options());
+      };
+      KeepFirst(Draw(AnswerOf(source, read, **reader), read, reduce), &failure);
     }
   }
 
@@ -252,7 +244,7 @@ class Drawer {
   const Place place_;
   const CommonOptions& common_;
   const HistogramArguments& arguments_;
-  ExitCode first_failure_ = kOk;
+  ExitCode failure_ = kOk;
   bool drawn_ = false;  // the file of --svg
 };
 

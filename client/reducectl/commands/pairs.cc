@@ -159,14 +159,11 @@ absl::Status PairUp(const Input& input, const SideFiles& sides, const std::vecto
   return absl::OkStatus();
 }
 
-absl::StatusOr<ArrayReply> AskWhole(const Place& place, const CommonOptions& common, const ArrayView& x,
-                                    const std::optional<ArrayView>& y, const std::string& op, ReduceOptions options) {
+absl::StatusOr<ArrayReply> AskWhole(const Place& place, const ArrayView& x, const std::optional<ArrayView>& y,
+                                    const std::string& op, const ReduceOptions& options) {
   PartitionOptions partition{.whole = true};
   if (y.has_value()) partition.y = *y;
-  options.timeout = common.timeout;
-  if (place.local != nullptr) return place.local->ReduceArray(x, {op}, partition, options);
-  if (!common.timeout.has_value()) options.timeout = TimeoutOf(x) + (y.has_value() ? TimeoutOf(*y) : absl::Duration());
-  return place.server->ReduceArray(x, {op}, partition, options);
+  return place.ReduceArray(x, {op}, partition, options);
 }
 
 }  // namespace reduced::client

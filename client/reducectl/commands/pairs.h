@@ -42,8 +42,8 @@ absl::Status PairUp(const Input& input, const SideFiles& sides, const std::vecto
                     const PartitionOptions& options, Paired* paired);
 
 // The answer of an op about x, and y if the op takes it, as wholes.
-absl::StatusOr<ArrayReply> AskWhole(const Place& place, const CommonOptions& common, const ArrayView& x,
-                                    const std::optional<ArrayView>& y, const std::string& op, ReduceOptions options);
+absl::StatusOr<ArrayReply> AskWhole(const Place& place, const ArrayView& x, const std::optional<ArrayView>& y,
+                                    const std::string& op, const ReduceOptions& options);
 
 }  // namespace reduced::client
 

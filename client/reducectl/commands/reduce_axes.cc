@@ -97,24 +97,20 @@ class Reducer {
         sides_(sides) {}
 
   ExitCode Run() {
-    for (const std::string& source : question_.sources) Keep(ReduceSource(source));
+    for (const std::string& source : question_.sources) KeepFirst(ReduceSource(source), &failure_);
     if (question_.sources.empty()) {
       const absl::Status status = MakePartition(arguments_, sides_, nullptr, nullptr, &partition_);
       if (!status.ok()) return ReportError("reduce", status.message(), kData);
       for (const std::string& id : question_.arrays) {
-        Keep(Print({.source = id}, Input(),
-                   place_.server->ReduceArray(RemoteArray::Resident(id), question_.ops, partition_.options,
-                                              question_.options)));
+        absl::StatusOr<ArrayReply> reply =
+            place_.server->ReduceArray(RemoteArray::Resident(id), question_.ops, partition_.options, question_.options);
+        KeepFirst(Print({.source = id}, Input(), std::move(reply)), &failure_);
       }
     }
-    return first_failure_;
+    return failure_;
   }
 
  private:
-  void Keep(ExitCode code) {
-    if (first_failure_ == kOk) first_failure_ = code;
-  }
-
   // Why the input can't be read, of which options may name columns.
   ExitCode ReportInput(const std::string& source, const absl::Status& status) const {
     std::string message(status.message());
@@ -135,8 +131,8 @@ class Reducer {
       const absl::StatusOr<std::optional<Piece>> piece = (*reader)->Next();
       notes.Add(**reader);
       if (!piece.ok()) {
-        const ExitCode code = ReportInput(source, piece.status());
-        return failure == kOk ? code : failure;
+        KeepFirst(ReportInput(source, piece.status()), &failure);
+        return failure;
       }
       if (!piece->has_value()) break;
       if (!first && !(arguments_.out.empty() && arguments_.write_to.empty() && arguments_.state.empty())) {
@@ -144,8 +140,7 @@ class Reducer {
       }
       const Input& input = (*piece)->input;
       if (!input.status.ok()) {
-        const ExitCode code = ReportUnread(source, input.status);
-        if (failure == kOk) failure = code;
+        KeepFirst(ReportUnread(source, input.status), &failure);
         continue;
       }
       notes.InLine(input.notes);
@@ -154,9 +149,9 @@ class Reducer {
         status = MakePartition(arguments_, sides_, (*reader)->fields(), &input.layout.shape, &partition_);
       Answer answer = AnswerOf(source, input, **reader);
       AddNotes(source, &answer);
-      const ExitCode code =
-          status.ok() ? Print(std::move(answer), input, Reduce(input)) : ReportError(source, status.message(), kData);
-      if (failure == kOk) failure = code;
+      KeepFirst(
+          status.ok() ? Print(std::move(answer), input, Reduce(input)) : ReportError(source, status.message(), kData),
+          &failure);
     }
     return failure;
   }
@@ -168,14 +163,11 @@ class Reducer {
     const PartitionOptions& partition_options = partition_.options;
     const auto reduce = [&](const ArrayView& array, const std::vector<std::string>& ops,
                             const PartitionOptions& partition) {
-      if (place_.local != nullptr) return place_.local->ReduceArray(array, ops, partition, options);
       return session_ != nullptr ? session_->ReduceArray(array, ops, partition, options)
-                                 : place_.server->ReduceArray(array, ops, partition, options);
+                                 : place_.ReduceArray(array, ops, partition, options);
     };
-    if (place_.local != nullptr) options.timeout = common_.timeout;
     if (!input.missing.empty()) return ReduceMasked(input, question_.ops, partition_options, options, reduce);
-    if (place_.local != nullptr) return reduce(input.View(), question_.ops, partition_options);
-    if (!common_.timeout.has_value()) options.timeout = TimeoutOf(input.View());
+    options.timeout = place_.TimeFor(input.View());
     if (const SharedBuffer* const buffer = input.memory.shared()) {
       const absl::StatusOr<Region> region = place_.server->Share(*buffer);
       const Layout& layout = input.layout;
@@ -196,13 +188,8 @@ class Reducer {
     Paired paired;
     const absl::Status status = PairUp(input, sides_, question_.ops, partition_.options, &paired);
     if (!status.ok()) return status;
-    options.timeout = common_.timeout;
-    if (place_.local != nullptr) {
-      return place_.local->ReduceArray(paired.x, question_.ops, paired.partition, options);
-    }
-    if (!common_.timeout.has_value()) options.timeout = 2 * TimeoutOf(paired.x);
     options.via = question_.via == Question::kRegion ? "auto" : question_.via;
-    return place_.server->ReduceArray(paired.x, question_.ops, paired.partition, options);
+    return place_.ReduceArray(paired.x, question_.ops, paired.partition, options);
   }
 
   // What keys and masks of text are taken for, once for each source.
@@ -304,7 +291,7 @@ class Reducer {
   const SideFiles& sides_;
   TextPartition partition_;  // of the input that is reduced
   std::string noted_;        // the source whose notes about the partition were said
-  ExitCode first_failure_ = kOk;
+  ExitCode failure_ = kOk;
 };
 
 }  // namespace

@@ -8,6 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "client/reducectl/output/printable.h"
 
 namespace reduced::client {
@@ -312,6 +314,19 @@ std::string ToCsv(const LoadtestRun& run) {
     csv += "\n";
   }
   return csv;
+}
+
+std::string ToHtml(const LoadtestRun& run) {
+  Json stages = Json::array(), percentiles = Json::array();
+  for (const StageRow& stage : kStageRows) stages.push_back(stage.name);
+  for (const double percent : kPercentiles) percentiles.push_back(PercentileName(percent));
+  const Json data = {{"title", NameOf(run.kinds.front())},
+                     {"head", std::vector<std::string>(absl::StrSplit(HeadText(run), '\n', absl::SkipEmpty()))},
+                     {"stages", std::move(stages)},
+                     {"percentiles", std::move(percentiles)},
+                     {"run", ToJson(run)}};
+  // In JSON, "<" only stands in strings. Escaped, it can't end the script element.
+  return absl::StrReplaceAll(kLoadtestPage, {{"@DATA@", absl::StrReplaceAll(Dump(data), {{"<", "\\u003c"}})}});
 }
 
 std::string ToHistogramLog(const LoadtestRun& run) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "client/reducectl/loadtest/options.h"
 #include "client/reducectl/loadtest/result.h"
 #include "client/reducectl/output/render.h"
@@ -57,6 +58,7 @@ std::string ToCsv(const LoadtestRun& run);
 
 // A page with plots, which draws them from the JSON in it and loads nothing.
 std::string ToHtml(const LoadtestRun& run);
+extern const absl::string_view kLoadtestPage;  // page.html, with "@DATA@" for the JSON
 
 // The latency of each step as HdrHistogram logs it: corrected, and for an open loop also uncorrected.
 std::string ToHistogramLog(const LoadtestRun& run);
