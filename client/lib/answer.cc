@@ -13,6 +13,7 @@
 #include "kernels/algebra/dtype.h"
 #include "kernels/algebra/op.h"
 #include "kernels/system/quoted.h"
+#include "kernels/system/status_macros.h"
 #include "proto/codec/arrays_state.h"
 #include "proto/codec/op_call.h"
 #include "proto/codec/state_codec.h"
@@ -249,7 +250,7 @@ absl::Status CheckResultArray(const Asked& asked, const v1::ArrayResult& result,
                                                                         : v1::ArrayResult::kData;
   const bool has_error = result.has_error();
   if (has_error) {
-    if (const absl::Status status = CheckOpError(asked, result.error()); !status.ok()) return status;
+    RETURN_IF_ERROR(CheckOpError(asked, result.error()));
   }
   // The bytes of an array without elements need not be there.
   const bool none = place == v1::ArrayResult::kData && result.where_case() == v1::ArrayResult::WHERE_NOT_SET;
@@ -258,19 +259,18 @@ absl::Status CheckResultArray(const Asked& asked, const v1::ArrayResult& result,
   }
   if (asked.keep) return has_error ? absl::OkStatus() : CheckArray(result.kept());
   const std::vector<std::int64_t> shape(result.array().shape().begin(), result.array().shape().end());
-  const absl::StatusOr<std::int64_t> bytes = ArrayBytes(NameOf(result.array().dtype()), shape);
-  if (!bytes.ok()) return bytes.status();
+  ASSIGN_OR_RETURN(const std::int64_t bytes, ArrayBytes(NameOf(result.array().dtype()), shape));
   if (place == v1::ArrayResult::kWrittenAt) {
     std::int64_t at = 0;
     if (__builtin_add_overflow(*end, kAlignment - 1, &at) ||
-        __builtin_add_overflow(at / kAlignment * kAlignment, *bytes, end)) {
+        __builtin_add_overflow(at / kAlignment * kAlignment, bytes, end)) {
       return Wrong("written_at", result.written_at(), "results of less than 2^63 bytes");
     }
-    at = *end - *bytes;
+    at = *end - bytes;
     return has_error || result.written_at() == at ? absl::OkStatus() : Wrong("written_at", result.written_at(), at);
   }
-  if (has_error || static_cast<std::int64_t>(result.data().size()) == *bytes) return absl::OkStatus();
-  return Wrong("data", absl::StrCat(result.data().size(), " bytes"), *bytes);
+  if (has_error || static_cast<std::int64_t>(result.data().size()) == bytes) return absl::OkStatus();
+  return Wrong("data", absl::StrCat(result.data().size(), " bytes"), bytes);
 }
 
 // Whether an array of results has the dtype of an op's for elements of `dtype`.

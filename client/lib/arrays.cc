@@ -21,6 +21,7 @@
 #include "client/lib/names.h"
 #include "client/lib/retry.h"
 #include "client/lib/stream.h"
+#include "kernels/system/status_macros.h"
 #include "reduced/client.h"
 #include "reduced/v1/reduced.grpc.pb.h"
 
@@ -28,8 +29,7 @@ namespace reduced::client {
 namespace {
 
 absl::Status ToProto(const ArrayView& array, const PutOptions& options, v1::PutArrayHeader* header) {
-  const absl::Status status = client::ToProto(array, header->mutable_array());
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(client::ToProto(array, header->mutable_array()));
   if (options.ttl < absl::ZeroDuration()) {
     return absl::InvalidArgumentError(
         absl::StrCat("ttl: got ", absl::FormatDuration(options.ttl), "; allowed: 0 and positive durations"));
@@ -124,12 +124,11 @@ absl::StatusOr<ResidentArray> Client::Own(const ResultArray& kept, const std::st
   if (kept.id.empty()) {
     return absl::InvalidArgumentError("kept: got results without an id; allowed: results of PartitionOptions.keep");
   }
-  const absl::StatusOr<std::int64_t> bytes = ArrayBytes(kept.array.dtype, kept.array.shape);
-  if (!bytes.ok()) return bytes.status();
+  ASSIGN_OR_RETURN(const std::int64_t bytes, ArrayBytes(kept.array.dtype, kept.array.shape));
   return ResidentArray(connection_, {.id = kept.id,
                                      .dtype = kept.array.dtype,
                                      .shape = kept.array.shape,
-                                     .bytes = *bytes,
+                                     .bytes = bytes,
                                      .device = "cpu",
                                      .owner = owner});
 }

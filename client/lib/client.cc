@@ -13,6 +13,7 @@
 #include "client/lib/credentials.h"
 #include "client/lib/parts.h"
 #include "client/lib/target.h"
+#include "kernels/system/status_macros.h"
 
 namespace reduced::client {
 namespace {
@@ -39,15 +40,13 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Create(ClientOptions options) {
         absl::StrCat("max_attempts: got ", options.max_attempts, "; allowed: 1 to ", kMaxAttempts)));
   }
   if (!status.ok()) return status;
-  absl::StatusOr<Target> target = ParseTarget(options.server);
-  if (!target.ok()) return target.status();
-  absl::StatusOr<Secured> secured = Secure(options, *target);
-  if (!secured.ok()) return secured.status();
+  ASSIGN_OR_RETURN(Target target, ParseTarget(options.server));
+  ASSIGN_OR_RETURN(Secured secured, Secure(options, target));
   if (options.connections == 0) options.connections = std::thread::hardware_concurrency() >= kManyCores ? 4 : 1;
   // gRPC releases a call a moment after it has returned the answer. If the process exits in between, gRPC's shutdown
   // waits 10 seconds in vain for that call. Holding a reference to gRPC prevents the shutdown.
   [[maybe_unused]] static const bool kept = (grpc_init(), true);
-  return std::unique_ptr<Client>(new Client(Connect(std::move(options), *std::move(target), *std::move(secured))));
+  return std::unique_ptr<Client>(new Client(Connect(std::move(options), std::move(target), std::move(secured))));
 }
 
 }  // namespace reduced::client

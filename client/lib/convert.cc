@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "client/lib/names.h"
+#include "kernels/system/status_macros.h"
 #include "proto/codec/op_call.h"
 
 namespace reduced::client {
@@ -47,17 +48,15 @@ Timing FromProto(const v1::Timing& from) {
 }  // namespace
 
 absl::Status ToProto(const ArrayView& array, v1::ArraySpec* spec) {
-  const absl::StatusOr<std::int64_t> bytes = ArrayBytes(array.dtype, array.shape);
-  if (!bytes.ok()) return bytes.status();
+  ASSIGN_OR_RETURN(const std::int64_t bytes, ArrayBytes(array.dtype, array.shape));
   if (array.count.has_value()) {
-    if (const std::int64_t elements = *bytes / *DTypeBytes(array.dtype); elements != *array.count) {
+    if (const std::int64_t elements = bytes / *DTypeBytes(array.dtype); elements != *array.count) {
       return absl::InvalidArgumentError(absl::StrCat("shape: got [", absl::StrJoin(array.shape, ", "), "], ", elements,
                                                      " elements; allowed: shapes of ", *array.count));
     }
   }
   v1::DType dtype = v1::DTYPE_UNSPECIFIED;
-  const absl::Status status = Parse("dtype", array.dtype, &dtype);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(Parse("dtype", array.dtype, &dtype));
   spec->set_dtype(dtype);
   spec->mutable_shape()->Assign(array.shape.begin(), array.shape.end());
   return absl::OkStatus();
@@ -141,16 +140,13 @@ absl::Status SetElements(const ArrayView& array, std::int64_t bytes, v1::ReduceR
 
 absl::Status CheckCalls(const v1::ReduceRequest& request) {
   const std::optional<DType> dtype = DTypeFromName(NameOf(request.array().dtype()));
-  absl::StatusOr<std::vector<OpCall>> calls = ParseCalls(request.calls(), dtype);
-  if (!calls.ok()) return calls.status();
+  ASSIGN_OR_RETURN(std::vector<OpCall> calls, ParseCalls(request.calls(), dtype));
   for (int i = 0; i < request.ops_size(); ++i) {
-    const absl::StatusOr<OpCall> call = ParseCall(absl::StrCat("ops[", i, "]"), request.ops(i));
-    if (!call.ok()) return call.status();
-    calls->push_back(*call);
+    ASSIGN_OR_RETURN(const OpCall call, ParseCall(absl::StrCat("ops[", i, "]"), request.ops(i)));
+    calls.push_back(call);
   }
-  for (const OpCall& call : *calls) {
-    const absl::Status status = dtype.has_value() ? Validate(call, *dtype) : absl::OkStatus();
-    if (!status.ok()) return status;
+  for (const OpCall& call : calls) {
+    RETURN_IF_ERROR(dtype.has_value() ? Validate(call, *dtype) : absl::OkStatus());
   }
   return absl::OkStatus();
 }

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "kernels/system/read_file.h"
+#include "kernels/system/status_macros.h"
 
 namespace reduced::client {
 namespace {
@@ -39,10 +40,9 @@ absl::StatusOr<std::string> ReadPem(absl::string_view option, const std::string&
 }
 
 absl::StatusOr<std::string> ReadToken(const std::string& path) {
-  const absl::StatusOr<std::string> text = ReadOptionFile("token_file", path);
-  if (!text.ok()) return text.status();
-  if (text->empty()) return Bad("token_file", path, "is empty: it has no token");
-  const absl::string_view token = absl::StripAsciiWhitespace(*text);
+  ASSIGN_OR_RETURN(const std::string text, ReadOptionFile("token_file", path));
+  if (text.empty()) return Bad("token_file", path, "is empty: it has no token");
+  const absl::string_view token = absl::StripAsciiWhitespace(text);
   const auto printable = [](unsigned char c) { return absl::ascii_isgraph(c); };
   if (token.empty() || token.size() > kMaxTokenBytes || !std::all_of(token.begin(), token.end(), printable)) {
     return Bad("token_file", path,
@@ -76,9 +76,8 @@ Token::Token(std::string file, absl::Duration refresh, std::string token)
     : file_(std::move(file)), refresh_(refresh), token_(std::move(token)) {}
 
 absl::StatusOr<std::shared_ptr<Token>> Token::Read(const std::string& file, absl::Duration refresh) {
-  absl::StatusOr<std::string> token = ReadToken(file);
-  if (!token.ok()) return token.status();
-  return std::shared_ptr<Token>(new Token(file, refresh, *std::move(token)));
+  ASSIGN_OR_RETURN(std::string token, ReadToken(file));
+  return std::shared_ptr<Token>(new Token(file, refresh, std::move(token)));
 }
 
 std::string Token::Authorization() {
@@ -118,22 +117,19 @@ absl::StatusOr<Secured> Secure(const ClientOptions& options, const Target& targe
   }
   Secured secured;
   if (encrypted) {
-    absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> tls = TlsOf(options);
-    if (!tls.ok()) return tls.status();
-    secured.credentials = *std::move(tls);
+    ASSIGN_OR_RETURN(secured.credentials, TlsOf(options));
     secured.server_name = options.tls_server_name;
   } else {
     secured.credentials = grpc::InsecureChannelCredentials();
   }
   if (options.token_file.empty()) return secured;
-  absl::StatusOr<std::shared_ptr<Token>> token = Token::Read(options.token_file, options.token_refresh);
-  if (!token.ok()) return token.status();
+  ASSIGN_OR_RETURN(std::shared_ptr<Token> token, Token::Read(options.token_file, options.token_refresh));
   if (!encrypted && !target.loopback) {
     return absl::InvalidArgumentError(absl::StrCat(
         "token_file: got a token for ", options.server,
         " without TLS, where others could read it; allowed: TLS (tls_ca), a Unix socket, a loopback address"));
   }
-  secured.token = *std::move(token);
+  secured.token = std::move(token);
   return secured;
 }
 

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/lib/key_encoder.h"
 #include "client/lib/key_rows.h"
+#include "kernels/system/status_macros.h"
 
 namespace reduced::client {
 namespace {
@@ -53,15 +54,14 @@ absl::StatusOr<KeyCodes> EncodeKeys(std::span<const KeyColumn> columns, const En
   std::int64_t count = 0;
   for (const KeyColumn& column : columns) {
     const std::string name = absl::StrCat("keys[", all.size(), "]");
-    absl::StatusOr<std::variant<NumberRows, TextRows>> rows = RowsOf(column, name);
-    if (!rows.ok()) return rows.status();
-    const std::int64_t its = std::visit([](const auto& each) { return each->count(); }, *rows);
+    ASSIGN_OR_RETURN(auto rows, RowsOf(column, name));
+    const std::int64_t its = std::visit([](const auto& each) { return each->count(); }, rows);
     if (!all.empty() && its != count) {
       return absl::InvalidArgumentError(
           absl::StrCat(name, ": got ", its, " rows; allowed: the ", count, " of keys[0]"));
     }
     count = its;
-    all.push_back(*std::move(rows));
+    all.push_back(std::move(rows));
   }
   try {
     std::vector<KeyCodes> codes;

@@ -14,6 +14,7 @@
 #include "client/lib/answer.h"
 #include "client/lib/call.h"
 #include "google/protobuf/wrappers.pb.h"
+#include "kernels/system/status_macros.h"
 #include "reduced/client.h"
 
 namespace reduced::client {
@@ -42,7 +43,7 @@ absl::StatusOr<Health> FromProto(const std::string& server, const Response& resp
 
 absl::StatusOr<Health> Client::CheckHealth(std::optional<absl::Duration> timeout) {
   RpcState state(*connection_, connection_->home, timeout);
-  if (const absl::Status status = CheckTimeout(state.timeout); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckTimeout(state.timeout));
   const Request request = RequestForReductions();
   Response response;
   grpc::Status outcome;
@@ -56,13 +57,12 @@ absl::StatusOr<Health> Client::CheckHealth(std::optional<absl::Duration> timeout
   done.WaitForNotification();
   state.watch.Ended();
   if (outcome.error_code() == grpc::StatusCode::NOT_FOUND) return Health::kUnknown;
-  const absl::Status status = state.Outcome(state.Seen(outcome));
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(state.Outcome(state.Seen(outcome)));
   return FromProto(state.server, response);
 }
 
 absl::Status Client::WatchHealth(absl::FunctionRef<bool(Health)> on_change, absl::Duration timeout) {
-  if (const absl::Status status = CheckTimeout(timeout); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckTimeout(timeout));
   RpcState state(*connection_, connection_->home, timeout);
   grpc::CompletionQueue queue;
   const auto step = [&queue] {

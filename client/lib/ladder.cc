@@ -18,6 +18,7 @@
 #include "client/lib/retry.h"
 #include "kernels/algebra/op.h"
 #include "kernels/system/quoted.h"
+#include "kernels/system/status_macros.h"
 #include "reduced/client.h"
 #include "reduced/v1/reduced.grpc.pb.h"
 
@@ -207,7 +208,7 @@ absl::StatusOr<LadderStart> CallLadder(RpcState& state, const v1::LadderRequest&
 absl::StatusOr<LadderStart> Client::Ladder(const LadderOptions& options,
                                            absl::FunctionRef<void(const LadderStart&, const LadderStep&)> on_step) {
   v1::LadderRequest request;
-  if (const absl::Status status = ToProto(options, &request); !status.ok()) return status;
+  RETURN_IF_ERROR(ToProto(options, &request));
   return CallAgain(*connection_, connection_->home, options.timeout, /*interrupted=*/nullptr, /*attempts=*/nullptr,
                    [&](RpcState& state) { return CallLadder(state, request, on_step); });
 }

@@ -19,6 +19,7 @@
 #include "client/lib/retry.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/wire_format_lite.h"
+#include "kernels/system/status_macros.h"
 #include "proto/codec/merge.h"
 #include "proto/codec/op_call.h"
 #include "proto/codec/quantile_rounds.h"
@@ -126,9 +127,8 @@ MergeArraysReply ArraysFromProto(const v1::MergeRequest& request, v1::MergeRespo
 // Has the server merge, and checks what it answers.
 absl::Status AskServer(Connection& connection, const v1::MergeRequest& request, std::optional<absl::Duration> timeout,
                        v1::MergeResponse* response) {
-  const absl::Status status = CallAgainAndWait(connection, connection.parts.front(), timeout,
-                                               &v1::Reduction::Stub::PrepareAsyncMerge, request, response);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(CallAgainAndWait(connection, connection.parts.front(), timeout,
+                                   &v1::Reduction::Stub::PrepareAsyncMerge, request, response));
   return WrongAnswer(connection.options.server, CheckAnswer(Asked(request), *response));
 }
 
@@ -173,10 +173,9 @@ absl::StatusOr<QuantileRound> NextQuantileRound(const std::string& whole, const 
     return absl::InvalidArgumentError(
         "answer: got bytes that aren't a state of arrays; allowed: none, or such a state");
   }
-  const absl::StatusOr<std::vector<OpCall>> calls = answer.empty() ? StartRounds(&known) : NextRound(round, &known);
-  if (!calls.ok()) return calls.status();
+  ASSIGN_OR_RETURN(const std::vector<OpCall> calls, answer.empty() ? StartRounds(&known) : NextRound(round, &known));
   QuantileRound next{.state = known.SerializeAsString()};
-  for (const OpCall& call : *calls) next.ops.push_back(OpText(call, /*counts=*/true));
+  for (const OpCall& call : calls) next.ops.push_back(OpText(call, /*counts=*/true));
   return next;
 }
 
@@ -187,12 +186,11 @@ absl::StatusOr<QuantileBrackets> BracketsOf(const std::vector<std::string>& stat
   for (const auto& [largest, to] : {std::pair(false, &brackets.low), {true, &brackets.high}}) {
     v1::ArraysState bound;
     if (!bound.ParseFromString(whole->state)) return absl::InternalError("a merged state cannot be parsed");
-    if (absl::Status status = ToBound(largest, &bound); !status.ok()) return status;
-    absl::StatusOr<MergeArraysReply> reply = MergeArrayStates({bound.SerializeAsString()});
-    if (!reply.ok()) return reply.status();
+    RETURN_IF_ERROR(ToBound(largest, &bound));
+    ASSIGN_OR_RETURN(MergeArraysReply reply, MergeArrayStates({bound.SerializeAsString()}));
     for (int i = 0; i < bound.question().calls_size(); ++i) {
       const std::optional<Op> op = OpFromNumber(bound.question().calls(i).op());
-      if (op.has_value() && IsQuantile(*op)) to->push_back(std::move(reply->results[static_cast<std::size_t>(i)]));
+      if (op.has_value() && IsQuantile(*op)) to->push_back(std::move(reply.results[static_cast<std::size_t>(i)]));
     }
   }
   return brackets;

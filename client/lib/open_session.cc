@@ -22,6 +22,7 @@
 #include "client/lib/ring_session.h"
 #include "client/lib/session.h"
 #include "client/lib/via.h"
+#include "kernels/system/status_macros.h"
 #include "reduced/client.h"
 
 namespace reduced::client {
@@ -40,9 +41,8 @@ absl::Status Check(const SessionOptions& options) {
 
 // The path of the region socket on this machine of the server at home.
 absl::StatusOr<std::string> FindRegions(const Connection& connection, absl::Duration timeout) {
-  const absl::StatusOr<ServerInfo> info = AskServerInfo(connection, timeout);
-  if (!info.ok()) return info.status();
-  return RegionPath(connection.options.server, info->region_socket);
+  ASSIGN_OR_RETURN(const ServerInfo info, AskServerInfo(connection, timeout));
+  return RegionPath(connection.options.server, info.region_socket);
 }
 
 // Why there can be no ring, as far as this can be told without asking for one: that costs round trips, and with an
@@ -66,25 +66,24 @@ absl::StatusOr<std::unique_ptr<Session>> Client::OpenSession(const SessionOption
   absl::Status status = Check(options);
   if (!status.ok()) return status;
   const absl::Duration timeout = options.timeout.value_or(connection_->options.timeout);
-  const absl::StatusOr<ServerInfo> info = GetServerInfo(timeout);
-  if (!info.ok()) return info.status();
+  ASSIGN_OR_RETURN(const ServerInfo info, GetServerInfo(timeout));
   const std::string& server = connection_->options.server;
-  if (info->max_session_requests == 0) {
-    return absl::UnimplementedError(absl::StrCat(server, " has no sessions: its version is ", info->version));
+  if (info.max_session_requests == 0) {
+    return absl::UnimplementedError(absl::StrCat(server, " has no sessions: its version is ", info.version));
   }
   const auto open = [&] {
     return SessionState::Open(connection_, {.timeout = timeout,
                                             .close_timeout = options.close_timeout,
-                                            .max_message_bytes = info->max_message_bytes,
-                                            .idle_timeout = info->session_idle_timeout});
+                                            .max_message_bytes = info.max_message_bytes,
+                                            .idle_timeout = info.session_idle_timeout});
   };
   if (options.via == kSession) return std::unique_ptr<Session>(new Session(open(), nullptr, ""));
-  const std::string regions = RegionPath(server, info->region_socket);
-  status = CheckRing(server, *info, regions);
+  const std::string regions = RegionPath(server, info.region_socket);
+  status = CheckRing(server, info, regions);
   if (status.ok()) {
     // A session that takes what it gets takes a smaller arena, too.
     const std::int64_t bytes =
-        options.via == kRing ? options.ring_bytes : std::min(options.ring_bytes, info->max_ring_bytes);
+        options.via == kRing ? options.ring_bytes : std::min(options.ring_bytes, info.max_ring_bytes);
     std::shared_ptr<SessionState> state = open();
     absl::StatusOr<std::shared_ptr<RingSession>> ring = RingSession::Open(
         state,
@@ -94,7 +93,7 @@ absl::StatusOr<std::unique_ptr<Session>> Client::OpenSession(const SessionOption
          .arena_bytes = bytes,
          .timeout = timeout,
          .close_timeout = options.close_timeout,
-         .idle_timeout = info->session_idle_timeout});
+         .idle_timeout = info.session_idle_timeout});
     if (ring.ok()) return std::unique_ptr<Session>(new Session(std::move(state), *std::move(ring), ""));
     status = ring.status();
     state->Close();  // the server may have ended it
@@ -144,11 +143,10 @@ template <class Array>
 absl::StatusOr<ArrayReply> Session::ReduceToArrays(const Array& array, const std::vector<std::string>& ops,
                                                    const PartitionOptions& partition, const ReduceOptions& options) {
   v1::ReduceResponse response;
-  absl::StatusOr<Reply> reply = ring_ != nullptr
+  ASSIGN_OR_RETURN(Reply reply, ring_ != nullptr
                                     ? ring_->Reduce(array, ops, options, &partition, &response)
-                                    : state_->Reduce(state_->Ask(array, ops, options, &partition), options, &response);
-  if (!reply.ok()) return reply.status();
-  return ToArrayReply(*std::move(reply), ops, response);
+                                    : state_->Reduce(state_->Ask(array, ops, options, &partition), options, &response));
+  return ToArrayReply(std::move(reply), ops, response);
 }
 
 absl::StatusOr<ArrayReply> Session::ReduceArray(const ArrayView& array, const std::vector<std::string>& ops,

@@ -21,6 +21,7 @@
 #include "client/lib/spread.h"
 #include "client/lib/stream.h"
 #include "client/lib/via.h"
+#include "kernels/system/status_macros.h"
 #include "proto/codec/op_call.h"
 #include "reduced/client.h"
 #include "reduced/v1/reduced.grpc.pb.h"
@@ -46,9 +47,7 @@ absl::StatusOr<Plan> MakePlan(const ArrayView& array, const std::vector<std::str
   if (!status.ok()) return status;
   plan.names = NamesFor(plan.request, ops);
   plan.bytes = *ArrayBytes(array.dtype, array.shape);
-  const absl::StatusOr<absl::string_view> via = ChooseVia(options.via, plan.bytes);
-  if (!via.ok()) return via.status();
-  plan.via = *via;
+  ASSIGN_OR_RETURN(plan.via, ChooseVia(options.via, plan.bytes));
   return plan;
 }
 
@@ -85,10 +84,8 @@ StreamMessages MessagesOf(const Plan& plan, const ArrayView& array) {
 absl::StatusOr<Reply> CallReduce(const Connection& connection, const ReduceOptions& options, const Plan& plan) {
   v1::ReduceResponse response;
   int attempts = 1;
-  const absl::Status status =
-      CallAgainAndWait(connection, plan.backend, options.timeout, &v1::Reduction::Stub::PrepareAsyncReduce,
-                       plan.request, &response, options.interrupted, &attempts);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(CallAgainAndWait(connection, plan.backend, options.timeout, &v1::Reduction::Stub::PrepareAsyncReduce,
+                                   plan.request, &response, options.interrupted, &attempts));
   absl::StatusOr<Reply> reply = ToReply(connection.options.server, Asked(plan.request), response, plan.via, plan.names);
   if (reply.ok()) reply->attempts = attempts;
   return reply;
@@ -170,51 +167,48 @@ std::shared_ptr<Call::State> StartCall(Arguments&&... arguments) {
 
 absl::StatusOr<Reply> Client::Reduce(const ArrayView& array, const std::vector<std::string>& ops,
                                      const ReduceOptions& options) {
-  absl::StatusOr<Plan> plan = MakePlan(array, ops, options, *connection_);
-  if (!plan.ok()) return plan.status();
-  if (const absl::Status status = CheckElements(array, /*may_have_reader=*/true); !status.ok()) return status;
-  if (plan->via == kInline) {
-    if (const absl::Status status = SetElements(array, plan->bytes, &plan->request); !status.ok()) return status;
-    return CallReduce(*connection_, options, *plan);
+  ASSIGN_OR_RETURN(Plan plan, MakePlan(array, ops, options, *connection_));
+  RETURN_IF_ERROR(CheckElements(array, /*may_have_reader=*/true));
+  if (plan.via == kInline) {
+    RETURN_IF_ERROR(SetElements(array, plan.bytes, &plan.request));
+    return CallReduce(*connection_, options, plan);
   }
   const absl::Time deadline = absl::Now() + options.timeout.value_or(connection_->options.timeout);
-  if (options.via == "auto" && AsksForDistribution(plan->request)) {  // which streams are not for
-    if (const absl::Status status = CheckCalls(plan->request); !status.ok()) return status;
-    const absl::StatusOr<ResidentArray> stored = Put(array, {.device = "cpu",
+  if (options.via == "auto" && AsksForDistribution(plan.request)) {  // which streams are not for
+    RETURN_IF_ERROR(CheckCalls(plan.request));
+    ASSIGN_OR_RETURN(const ResidentArray stored, Put(array, {.device = "cpu",
                                                              .timeout = options.timeout,
                                                              .on_progress = options.on_progress,
-                                                             .interrupted = options.interrupted});
-    if (!stored.ok()) return stored.status();
+                                                             .interrupted = options.interrupted}));
     ReduceOptions rest = options;
     rest.timeout = TimeLeft(deadline);
-    return Reduce(*stored, ops, rest);
+    return Reduce(stored, ops, rest);
   }
   const bool one = array.reader.read != nullptr && array.reader.in_order;
-  if (connection_->target.several && !one && !AsksForDistribution(plan->request)) {
-    const std::vector<std::int64_t> cuts = CutForServers(plan->bytes, PartsAtOnce(*connection_));
-    if (cuts.size() > 2) return ReduceSpread(*connection_, plan->request, array, cuts, options, deadline);
+  if (connection_->target.several && !one && !AsksForDistribution(plan.request)) {
+    const std::vector<std::int64_t> cuts = CutForServers(plan.bytes, PartsAtOnce(*connection_));
+    if (cuts.size() > 2) return ReduceSpread(*connection_, plan.request, array, cuts, options, deadline);
   } else if (!one && !connection_->target.several) {
-    const std::vector<std::int64_t> cuts = CutInParts(plan->bytes, connection_->options.connections);
-    if (cuts.size() > 2) return ReduceInParts(*connection_, plan->request, plan->names, array, cuts, options);
+    const std::vector<std::int64_t> cuts = CutInParts(plan.bytes, connection_->options.connections);
+    if (cuts.size() > 2) return ReduceInParts(*connection_, plan.request, plan.names, array, cuts, options);
   }
   int attempts = 1;
-  const StreamMessages messages = MessagesOf(*plan, array);  // of every attempt
+  const StreamMessages messages = MessagesOf(plan, array);  // of every attempt
   absl::StatusOr<Reply> reply =
-      ToReply(connection_->options.server, Asked(plan->request),
-              CallAgain(*connection_, plan->backend, options.timeout, options.interrupted, &attempts,
+      ToReply(connection_->options.server, Asked(plan.request),
+              CallAgain(*connection_, plan.backend, options.timeout, options.interrupted, &attempts,
                         [&](RpcState& state) {
                           return ReduceStreamAndWait(state, messages, options.on_progress, options.interrupted);
                         }),
-              kStream, plan->names);
+              kStream, plan.names);
   if (reply.ok()) reply->attempts = attempts;
   return reply;
 }
 
 absl::StatusOr<Reply> Client::Reduce(const RemoteArray& array, const std::vector<std::string>& ops,
                                      const ReduceOptions& options) {
-  const absl::StatusOr<Plan> plan = MakePlan(array, ops, options, *connection_);
-  if (!plan.ok()) return plan.status();
-  return CallReduce(*connection_, options, *plan);
+  ASSIGN_OR_RETURN(const Plan plan, MakePlan(array, ops, options, *connection_));
+  return CallReduce(*connection_, options, plan);
 }
 
 Call Client::ReduceAsync(const ArrayView& array, const std::vector<std::string>& ops, const ReduceOptions& options,

@@ -19,6 +19,7 @@
 #include "client/lib/stream.h"
 #include "client/lib/via.h"
 #include "kernels/algebra/layout.h"
+#include "kernels/system/status_macros.h"
 #include "reduced/client.h"
 #include "reduced/v1/reduced.grpc.pb.h"
 
@@ -54,11 +55,10 @@ absl::Status ToProto(Client& client, const PartitionOptions& partition, const Re
       to->set_inline_data(side.data, static_cast<std::size_t>(bytes));
       return absl::OkStatus();
     }
-    absl::StatusOr<ResidentArray> array = client.Put(side, PutFor(partition, options, deadline));
-    if (!array.ok()) return array.status();
+    ASSIGN_OR_RETURN(ResidentArray array, client.Put(side, PutFor(partition, options, deadline)));
     to->clear_array();
-    to->set_array_id(array->id());
-    stored->push_back(*std::move(array));
+    to->set_array_id(array.id());
+    stored->push_back(std::move(array));
     return absl::OkStatus();
   });
 }
@@ -68,14 +68,12 @@ absl::StatusOr<ArrayReply> CallReduce(const Connection& connection, const Reduce
                                       absl::string_view via) {
   v1::ReduceResponse response;
   int attempts = 1;
-  const absl::Status status =
-      CallAgainAndWait(connection, connection.home, options.timeout, &v1::Reduction::Stub::PrepareAsyncReduce, request,
-                       &response, options.interrupted, &attempts);
-  if (!status.ok()) return status;
-  absl::StatusOr<Reply> rest = ToReplyWithoutArrays(connection.options.server, Asked(request), response, via);
-  if (!rest.ok()) return rest.status();
-  rest->attempts = attempts;
-  return ToArrayReply(*std::move(rest), ops, response);
+  RETURN_IF_ERROR(CallAgainAndWait(connection, connection.home, options.timeout,
+                                   &v1::Reduction::Stub::PrepareAsyncReduce, request, &response, options.interrupted,
+                                   &attempts));
+  ASSIGN_OR_RETURN(Reply rest, ToReplyWithoutArrays(connection.options.server, Asked(request), response, via));
+  rest.attempts = attempts;
+  return ToArrayReply(std::move(rest), ops, response);
 }
 
 // As a stream of the array, and of y and the weights.
@@ -84,8 +82,7 @@ absl::StatusOr<ArrayReply> ReduceArrayStream(const Connection& connection, const
                                              const ReduceOptions& options, v1::ReduceStreamRequest first) {
   v1::ReduceRequest& request = *first.mutable_header();
   const auto in_chunks = [](const ArrayView&, v1::SideArray*) { return absl::OkStatus(); };
-  const absl::Status status = client::ToProto(partition, &request, in_chunks, /*may_have_readers=*/true);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(client::ToProto(partition, &request, in_chunks, /*may_have_readers=*/true));
   // A stream has no axes. The results of all of them, in ascending order or not, are those of none.
   const absl::StatusOr<std::vector<bool>> reduced = ReducedDimensions(
       {request.axes().axis().data(), static_cast<std::size_t>(request.axes().axis_size())}, array.shape.size());
@@ -102,10 +99,9 @@ absl::StatusOr<ArrayReply> ReduceArrayStream(const Connection& connection, const
       connection, connection.home, options.timeout, options.interrupted, &attempts,
       [&](RpcState& state) { return ReduceStreamAndWait(state, messages, options.on_progress, options.interrupted); });
   if (!response.ok()) return response.status();
-  absl::StatusOr<Reply> rest = ToReplyWithoutArrays(connection.options.server, Asked(request), *response, kStream);
-  if (!rest.ok()) return rest.status();
-  rest->attempts = attempts;
-  return ToArrayReply(*std::move(rest), ops, *response);
+  ASSIGN_OR_RETURN(Reply rest, ToReplyWithoutArrays(connection.options.server, Asked(request), *response, kStream));
+  rest.attempts = attempts;
+  return ToArrayReply(std::move(rest), ops, *response);
 }
 
 }  // namespace
@@ -136,9 +132,8 @@ absl::StatusOr<ArrayReply> Client::ReduceArray(const ArrayView& array, const std
   if (bytes > kMaxSentBytes && options.via == "auto") {
     PutOptions put = PutFor(partition, options, deadline);
     put.on_progress = options.on_progress;
-    const absl::StatusOr<ResidentArray> whole = Put(array, put);
-    if (!whole.ok()) return whole.status();
-    return ReduceArray(*whole, ops, partition, Rest(options, deadline));
+    ASSIGN_OR_RETURN(const ResidentArray whole, Put(array, put));
+    return ReduceArray(whole, ops, partition, Rest(options, deadline));
   }
   if (!ChooseVia(kInline, bytes).ok()) {
     return absl::InvalidArgumentError(absl::StrCat("via: got inline for an array of ", bytes, " bytes; allowed: auto"));

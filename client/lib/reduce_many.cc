@@ -19,6 +19,7 @@
 #include "client/lib/errors.h"
 #include "client/lib/retry.h"
 #include "client/lib/via.h"
+#include "kernels/system/status_macros.h"
 #include "reduced/client.h"
 #include "reduced/v1/reduced.grpc.pb.h"
 
@@ -67,7 +68,7 @@ class ManyCall {
     }
     const auto& view = std::get<ArrayView>(operand);
     via_.push_back(kInline);
-    if (absl::Status status = ToProto(view, to.mutable_array()); !status.ok()) return status;
+    RETURN_IF_ERROR(ToProto(view, to.mutable_array()));
     const std::int64_t bytes = *ArrayBytes(view.dtype, view.shape);
     to.set_inline_data(view.data, static_cast<std::size_t>(bytes));
     bytes_ += bytes;
@@ -102,10 +103,9 @@ class ManyCall {
     for (int i = 0; i < response.responses_size(); ++i) {
       const auto at = static_cast<std::size_t>(i);
       asked_.SetArray(request_.operands(i));
-      absl::StatusOr<Reply> reply = ToReply(server, asked_, *response.mutable_responses(i), via_[at], names_);
-      if (!reply.ok()) return reply.status();
-      reply->attempts = attempts;
-      replies_[indexes_[at]] = *std::move(reply);
+      ASSIGN_OR_RETURN(Reply reply, ToReply(server, asked_, *response.mutable_responses(i), via_[at], names_));
+      reply.attempts = attempts;
+      replies_[indexes_[at]] = std::move(reply);
     }
     return absl::OkStatus();
   }
@@ -144,9 +144,8 @@ absl::StatusOr<std::vector<Reply>> Client::ReduceMany(const std::vector<Operand>
     status = bytes.status();
     status.Update(CheckElements(*view, /*may_have_reader=*/true));
     if (!status.ok()) return OfOperand(i, status);
-    const absl::StatusOr<absl::string_view> via = ChooseVia(options.via, *bytes);
-    if (!via.ok()) return via.status();
-    if (*via != kInline || view->reader.read != nullptr) alone.push_back(i);
+    ASSIGN_OR_RETURN(const absl::string_view via, ChooseVia(options.via, *bytes));
+    if (via != kInline || view->reader.read != nullptr) alone.push_back(i);
   }
   ManyCall call(*connection_, request, names, &replies);
   auto next_alone = alone.begin();

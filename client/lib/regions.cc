@@ -21,6 +21,7 @@
 #include "client/lib/convert.h"
 #include "client/lib/region_connection.h"
 #include "kernels/system/quoted.h"
+#include "kernels/system/status_macros.h"
 #include "reduced/client.h"
 
 namespace reduced::client {
@@ -51,13 +52,11 @@ absl::StatusOr<Region> Client::Share(const SharedBuffer& buffer, const ShareOpti
 }
 
 absl::StatusOr<Region> Client::Share(const ArrayView& array, const ShareOptions& options) {
-  const absl::StatusOr<std::int64_t> bytes = ArrayBytes(array.dtype, array.shape);
-  if (!bytes.ok()) return bytes.status();
-  if (const absl::Status status = CheckElements(array); !status.ok()) return status;
-  const absl::StatusOr<SharedBuffer> buffer = SharedBuffer::Allocate(*bytes);
-  if (!buffer.ok()) return buffer.status();
-  if (*bytes > 0) std::memcpy(buffer->data(), array.data, static_cast<std::size_t>(*bytes));
-  return Share(*buffer, options);
+  ASSIGN_OR_RETURN(const std::int64_t bytes, ArrayBytes(array.dtype, array.shape));
+  RETURN_IF_ERROR(CheckElements(array));
+  ASSIGN_OR_RETURN(const SharedBuffer buffer, SharedBuffer::Allocate(bytes));
+  if (bytes > 0) std::memcpy(buffer.data(), array.data, static_cast<std::size_t>(bytes));
+  return Share(buffer, options);
 }
 
 absl::StatusOr<Region> Client::ShareDevice(const DeviceMemory& memory, const ShareOptions& options) {
@@ -73,18 +72,15 @@ absl::StatusOr<Region> Client::ShareDevice(const DeviceMemory& memory, const Sha
 
 absl::StatusOr<Region> Client::ShareAs(const v1::RegionRequest& request, int file, const ShareOptions& options) {
   const absl::Duration timeout = options.timeout.value_or(connection_->options.timeout);
-  const absl::Status status = CheckTimeout(timeout);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(CheckTimeout(timeout));
   const absl::Time deadline = absl::Now() + timeout;
-  absl::StatusOr<std::shared_ptr<Region::Connection>> regions = Regions(deadline);
-  if (!regions.ok()) return regions.status();
-  const absl::StatusOr<v1::RegionReply> reply = (*regions)->Ask(request, file, deadline);
-  if (!reply.ok()) return reply.status();
+  ASSIGN_OR_RETURN(std::shared_ptr<Region::Connection> regions, Regions(deadline));
+  ASSIGN_OR_RETURN(const v1::RegionReply reply, regions->Ask(request, file, deadline));
   const std::int64_t bytes = request.has_share_device() ? request.share_device().bytes() : -1;
-  if (const absl::Status right = Check(*reply, bytes); !right.ok()) {
+  if (const absl::Status right = Check(reply, bytes); !right.ok()) {
     return WrongAnswer("the region socket", right);
   }
-  return Region(*std::move(regions), reply->token(), reply->bytes());
+  return Region(std::move(regions), reply.token(), reply.bytes());
 }
 
 // The connection to the region socket. Opens one if there is none or it is closed.
@@ -96,13 +92,12 @@ absl::StatusOr<std::shared_ptr<Region::Connection>> Client::Regions(absl::Time d
   if (left <= absl::ZeroDuration()) {
     return absl::DeadlineExceededError("the deadline passed before the region socket was connected");
   }
-  const absl::StatusOr<ServerInfo> info = GetServerInfo(left);
-  if (!info.ok()) return info.status();
+  ASSIGN_OR_RETURN(const ServerInfo info, GetServerInfo(left));
   const std::string& server = connection_->options.server;
-  if (info->region_socket.empty()) {
+  if (info.region_socket.empty()) {
     return absl::FailedPreconditionError(absl::StrCat(server, " has no region socket: memory can't be shared with it"));
   }
-  auto opened = Region::Connection::Open(RegionPath(server, info->region_socket), deadline);
+  auto opened = Region::Connection::Open(RegionPath(server, info.region_socket), deadline);
   if (opened.ok()) regions = *opened;
   return opened;
 }

@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "client/lib/call.h"
 #include "client/lib/connection.h"
+#include "kernels/system/status_macros.h"
 
 namespace reduced::client {
 
@@ -65,7 +66,7 @@ std::invoke_result_t<Attempt, RpcState&> CallAgain(const Connection& connection,
                                                    std::optional<absl::Duration> own_timeout,
                                                    const Interrupted& interrupted, int* attempts, Attempt attempt) {
   const absl::Duration timeout = own_timeout.value_or(connection.options.timeout);
-  if (const absl::Status status = CheckTimeout(timeout); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckTimeout(timeout));
   const absl::Time deadline = absl::Now() + timeout;
   Retries retries(connection, deadline);
   for (;;) {

@@ -17,18 +17,18 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "client/lib/region_connection.h"
+#include "kernels/system/status_macros.h"
 #include "reduced/v1/regions.pb.h"
 
 namespace reduced::client {
 
 absl::StatusOr<std::unique_ptr<RingMemory>> RingMemory::Take(const std::string& path, const v1::Ring& ring,
                                                              absl::Time deadline) {
-  const auto regions = Region::Connection::Open(path, deadline);
-  if (!regions.ok()) return regions.status();
+  ASSIGN_OR_RETURN(const auto regions, Region::Connection::Open(path, deadline));
   v1::RegionRequest request;
   request.mutable_take_ring()->set_token(ring.token());
   std::vector<int> files;
-  const absl::StatusOr<v1::RegionReply> reply = (*regions)->Ask(request, -1, deadline, &files);
+  const absl::StatusOr<v1::RegionReply> reply = regions->Ask(request, -1, deadline, &files);
   absl::Status status = reply.status();
   if (status.ok() && files.size() != 2) {
     status = absl::InternalError(

@@ -16,6 +16,7 @@
 #include "client/lib/convert.h"
 #include "client/lib/via.h"
 #include "kernels/algebra/op_call.h"
+#include "kernels/system/status_macros.h"
 #include "proto/ring/codec.h"
 
 namespace reduced::client {
@@ -192,10 +193,8 @@ absl::StatusOr<RingPlan> PlanOf(const Array& array, const std::vector<std::strin
     if (array.reader.read != nullptr || array.data == nullptr) status.Update(CheckElements(array));
   }
   if (!status.ok()) return status;
-  absl::StatusOr<Question> question =
-      partition == nullptr ? AskAgain(array, ops, options) : Ask(array, ops, options, partition);
-  if (!question.ok()) return question.status();
-  plan.question = *std::move(question);
+  ASSIGN_OR_RETURN(plan.question,
+                   partition == nullptr ? AskAgain(array, ops, options) : Ask(array, ops, options, partition));
   return plan;
 }
 

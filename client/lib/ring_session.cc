@@ -25,6 +25,7 @@
 #include "absl/time/clock.h"
 #include "client/lib/convert.h"
 #include "client/lib/via.h"
+#include "kernels/system/status_macros.h"
 #include "proto/ring/codec.h"
 #include "proto/ring/wait.h"
 
@@ -66,7 +67,7 @@ struct RingSession::Cancellable final : Call::State {
 absl::StatusOr<std::shared_ptr<RingSession>> RingSession::Open(std::shared_ptr<SessionState> session, Options options) {
   const std::shared_ptr<RingSession> ring(new RingSession(std::move(session), std::move(options)));
   const absl::MutexLock lock(&ring->mutex_);
-  if (const absl::Status status = ring->Attach(absl::Now() + ring->options_.timeout); !status.ok()) return status;
+  RETURN_IF_ERROR(ring->Attach(absl::Now() + ring->options_.timeout));
   return ring;
 }
 
@@ -84,12 +85,9 @@ absl::Status RingSession::Attach(absl::Time deadline) {
   absl::StatusOr<std::string> regions = options_.regions;
   if (memory_ != nullptr) regions = options_.find_regions(deadline - absl::Now());  // it may be another server
   if (!regions.ok()) return regions.status();
-  const absl::StatusOr<SessionState::OpenedRing> opened = session_->OpenRing(options_.arena_bytes, deadline);
-  if (!opened.ok()) return opened.status();
-  absl::StatusOr<std::unique_ptr<RingMemory>> memory = RingMemory::Take(*regions, opened->ring, deadline);
-  if (!memory.ok()) return memory.status();
-  memory_ = *std::move(memory);
-  call_ = opened->call;
+  ASSIGN_OR_RETURN(const SessionState::OpenedRing opened, session_->OpenRing(options_.arena_bytes, deadline));
+  ASSIGN_OR_RETURN(memory_, RingMemory::Take(*regions, opened.ring, deadline));
+  call_ = opened.call;
   lost_ = false;
   slots_.clear();
   free_.clear();
@@ -334,15 +332,13 @@ template <class Array>
 absl::StatusOr<Reply> RingSession::Reduce(const Array& array, const std::vector<std::string>& ops,
                                           const ReduceOptions& options, const PartitionOptions* partition,
                                           v1::ReduceResponse* arrays) {
-  absl::StatusOr<RingPlan> plan = MakeRingPlan(array, ops, options, partition, options_.timeout);
-  if (!plan.ok()) return plan.status();
-  const absl::Time deadline = absl::Now() + plan->timeout;
+  ASSIGN_OR_RETURN(RingPlan plan, MakeRingPlan(array, ops, options, partition, options_.timeout));
+  const absl::Time deadline = absl::Now() + plan.timeout;
   InterruptClock clock(options.interrupted);
-  const absl::StatusOr<Slot*> taken = Take(*plan, deadline, clock);
-  if (!taken.ok()) return taken.status();
-  if (*taken == nullptr) return session_->Reduce(session_->Ask(array, ops, options, partition), options, arrays);
-  Slot& slot = **taken;
-  absl::Status status = Submit(Fill(slot, *plan));
+  ASSIGN_OR_RETURN(Slot* const taken, Take(plan, deadline, clock));
+  if (taken == nullptr) return session_->Reduce(session_->Ask(array, ops, options, partition), options, arrays);
+  Slot& slot = *taken;
+  absl::Status status = Submit(Fill(slot, plan));
   const bool submitted = status.ok();
   if (submitted) status = Wait(slot, memory_->Knock(), deadline, clock);
   absl::StatusOr<Reply> reply = status.ok() ? AnswerOf(slot, &slot.patience) : status;

@@ -30,6 +30,7 @@
 #include "client/lib/errors.h"
 #include "client/lib/retry.h"
 #include "client/lib/via.h"
+#include "kernels/system/status_macros.h"
 
 namespace reduced::client {
 
@@ -164,10 +165,9 @@ absl::StatusOr<SessionState::Message> SessionState::Ask(const ArrayView& array, 
   if (status.ok()) status = SetPartition(partition, message.mutable_reduce());
   if (!status.ok()) return status;
   const std::int64_t bytes = *ArrayBytes(array.dtype, array.shape);
-  const absl::StatusOr<absl::string_view> via = ChooseVia(options.via == "auto" ? kInline : options.via, bytes);
-  if (!via.ok()) return via.status();
-  if (*via != kInline) {
-    return absl::InvalidArgumentError(absl::StrCat("via: got \"", *via, "\" in a session; allowed: auto, inline"));
+  ASSIGN_OR_RETURN(const absl::string_view via, ChooseVia(options.via == "auto" ? kInline : options.via, bytes));
+  if (via != kInline) {
+    return absl::InvalidArgumentError(absl::StrCat("via: got \"", via, "\" in a session; allowed: auto, inline"));
   }
   std::int64_t size = bytes;
   if (size <= options_.max_message_bytes) {
@@ -213,8 +213,7 @@ absl::StatusOr<SessionState::OpenedRing> SessionState::OpenRing(std::int64_t are
   message.request.mutable_open_ring()->set_arena_bytes(arena_bytes);
   const auto request = std::make_shared<Request>(deadline - absl::Now(), nullptr);
   request->ring = &ring;
-  const absl::StatusOr<Reply> reply = Await(std::move(message), request, nullptr);
-  if (!reply.ok()) return reply.status();
+  ASSIGN_OR_RETURN(const Reply reply, Await(std::move(message), request, nullptr));
   if (IsId(ring.ring.token())) return ring;
   return WrongAnswer(server_, absl::InternalError("ring.token: got none; allowed: the token of a ring"));
 }
@@ -222,8 +221,7 @@ absl::StatusOr<SessionState::OpenedRing> SessionState::OpenRing(std::int64_t are
 absl::StatusOr<Reply> SessionState::Await(Message message, const std::shared_ptr<Request>& request,
                                           const Interrupted& interrupted) {
   const absl::MutexLock lock(&mutex_);
-  const absl::Status status = Add(std::move(message), request);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(Add(std::move(message), request));
   const auto answered = [&] { return request->reply.has_value(); };
   InterruptClock clock(interrupted);
   while (!Drive(std::min(request->deadline, clock.due()), answered, &request->wake)) {

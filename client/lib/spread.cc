@@ -19,6 +19,7 @@
 #include "client/lib/retry.h"
 #include "client/lib/stream.h"
 #include "client/lib/via.h"
+#include "kernels/system/status_macros.h"
 #include "reduced/merge.h"
 
 namespace reduced::client {
@@ -216,9 +217,8 @@ absl::StatusOr<Reply> ReduceSpread(const Connection& connection, const v1::Reduc
                                    const ArrayView& array, const std::vector<std::int64_t>& cuts,
                                    const ReduceOptions& options, absl::Time deadline) {
   const absl::Time start = absl::Now();
-  const absl::StatusOr<std::vector<Reply>> parts = Spread(connection, request, array, cuts, options, deadline).Run();
-  if (!parts.ok()) return parts.status();
-  return Merged(*parts, options, absl::ToDoubleMicroseconds(absl::Now() - start));
+  ASSIGN_OR_RETURN(const std::vector<Reply> parts, Spread(connection, request, array, cuts, options, deadline).Run());
+  return Merged(parts, options, absl::ToDoubleMicroseconds(absl::Now() - start));
 }
 
 }  // namespace reduced::client

@@ -21,6 +21,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "kernels/system/status_macros.h"
 #include "reduced/options.h"
 
 namespace reduced::client {
@@ -105,12 +106,11 @@ absl::StatusOr<Target> ParseList(const std::string& server) {
     const std::optional<HostPort> at = ParseHostPort(item);
     if (!at.has_value()) return NotATarget(server);
     target.loopback = target.loopback && IsLoopback(at->host);
-    const absl::StatusOr<Addresses> found = LookUp(server, *at);
-    if (!found.ok()) return found.status();
-    all_ipv4 = all_ipv4 && !found->ipv4.empty();
-    all_ipv6 = all_ipv6 && !found->ipv6.empty();
-    all.ipv4.insert(all.ipv4.end(), found->ipv4.begin(), found->ipv4.end());
-    all.ipv6.insert(all.ipv6.end(), found->ipv6.begin(), found->ipv6.end());
+    ASSIGN_OR_RETURN(const Addresses found, LookUp(server, *at));
+    all_ipv4 = all_ipv4 && !found.ipv4.empty();
+    all_ipv6 = all_ipv6 && !found.ipv6.empty();
+    all.ipv4.insert(all.ipv4.end(), found.ipv4.begin(), found.ipv4.end());
+    all.ipv6.insert(all.ipv6.end(), found.ipv6.begin(), found.ipv6.end());
   }
   if (!all_ipv4 && !all_ipv6) {
     return absl::InvalidArgumentError(absl::StrCat(

@@ -26,6 +26,7 @@
 #include "kernels/engine/pipelines.h"
 #include "kernels/engine/stopwatch.h"
 #include "kernels/system/memory.h"
+#include "kernels/system/status_macros.h"
 #include "proto/codec/arrays_state.h"
 #include "proto/codec/op_call.h"
 #include "proto/codec/state_codec.h"
@@ -74,7 +75,7 @@ absl::StatusOr<Question> QuestionOf(const v1::ReduceRequest& request, const Arra
       ParseQuestion(request, {static_cast<DType>(request.array().dtype()), CountOf(array), array.shape},
                     /*max_ops=*/std::numeric_limits<int>::max(), find_side);
   if (!question.ok()) return question;
-  if (const absl::Status here = CheckHere(question->spec); !here.ok()) return here;
+  RETURN_IF_ERROR(CheckHere(question->spec));
   return question;
 }
 
@@ -159,11 +160,11 @@ absl::StatusOr<reduced::Answer> ReduceAll(Engine& engine, const ReduceSpec& spec
     if (reads && size > 0) {
       std::swap(buffers[0], buffers[1]);
       buffers[0].resize(static_cast<std::size_t>(size));
-      if (absl::Status status = array.reader.read(at, buffers[0].data(), size); !status.ok()) return status;
+      RETURN_IF_ERROR(array.reader.read(at, buffers[0].data(), size));
       if (options.on_progress != nullptr) options.on_progress(at + size, bytes);
       data = buffers[0].data();
     }
-    if (absl::Status status = finish(); !status.ok()) return status;
+    RETURN_IF_ERROR(finish());
     if (clock.Ask()) return InterruptedError();
     job.spec.count = size / width;
     for (OpCall& call : job.spec.ops) call = StartingAt(at / width, call);
@@ -173,7 +174,7 @@ absl::StatusOr<reduced::Answer> ReduceAll(Engine& engine, const ReduceSpec& spec
     begin = at;
     at += size;
   } while (at < bytes);
-  if (absl::Status status = finish(); !status.ok()) return status;
+  RETURN_IF_ERROR(finish());
   return whole;
 }
 
@@ -223,7 +224,7 @@ absl::Status AddState(const ReduceSpec& spec, std::int64_t positions, const std:
   state.mutable_shape()->Add(shape.begin(), shape.end());
   if (const HostArray& found = reply->keys.array; !found.dtype.empty()) {
     v1::ArrayResult& keys = *state.mutable_keys();
-    if (const absl::Status status = ToProto(found.View(), keys.mutable_array()); !status.ok()) return status;
+    RETURN_IF_ERROR(ToProto(found.View(), keys.mutable_array()));
     keys.set_data(found.data);
   }
   constexpr auto kMost = static_cast<std::size_t>(std::numeric_limits<int>::max());  // of a message
@@ -254,11 +255,9 @@ absl::StatusOr<LocalEngine::Reduced> LocalEngine::Run(const ArrayView& array, co
   status.Update(ToProto(ops, options, &request));
   status.Update(CheckElements(array, /*may_have_reader=*/true));
   if (!status.ok()) return status;
-  absl::StatusOr<Question> question = QuestionOf(request, array, {});
-  if (!question.ok()) return question.status();
-  absl::StatusOr<reduced::Answer> answer = ReduceAll(*engine_, question->spec, array, timeout, options);
-  if (!answer.ok()) return answer.status();
-  return Reduced{std::move(question->spec), *std::move(answer)};
+  ASSIGN_OR_RETURN(Question question, QuestionOf(request, array, {}));
+  ASSIGN_OR_RETURN(reduced::Answer answer, ReduceAll(*engine_, question.spec, array, timeout, options));
+  return Reduced{std::move(question.spec), std::move(answer)};
 }
 
 absl::StatusOr<Reply> LocalEngine::Reduce(const ArrayView& array, const std::vector<std::string>& ops,
@@ -267,15 +266,13 @@ absl::StatusOr<Reply> LocalEngine::Reduce(const ArrayView& array, const std::vec
   if (std::any_of(ops.begin(), ops.end(), [](const std::string& op) { return IsOfDistribution(op); })) {
     return ReduceWhole(array, ops, options);
   }
-  const absl::StatusOr<Reduced> ran = Run(array, ops, options);
-  if (!ran.ok()) return ran.status();
-  const auto& [spec, result] = *ran;
+  ASSIGN_OR_RETURN(const Reduced ran, Run(array, ops, options));
+  const auto& [spec, result] = ran;
   std::vector<Result> results;
   if (options.results) {
-    const absl::StatusOr<std::vector<absl::StatusOr<reduced::Value>>> values =
-        FinalizeEach(spec, result.state, /*op_errors=*/true);
-    if (!values.ok()) return values.status();
-    results = ResultsOf(spec, *values);
+    ASSIGN_OR_RETURN(const std::vector<absl::StatusOr<reduced::Value>> values,
+                     FinalizeEach(spec, result.state, /*op_errors=*/true));
+    results = ResultsOf(spec, values);
   }
   Reply reply{.via = "local",
               .results = std::move(results),
@@ -346,25 +343,23 @@ absl::StatusOr<Reply> LocalEngine::ReduceWhole(const ArrayView& array, const std
   ArrayView read = array;
   std::unique_ptr<char[]> elements;
   if (array.reader.read != nullptr) {
-    const absl::StatusOr<std::int64_t> bytes = ArrayBytes(array.dtype, array.shape);
-    if (!bytes.ok()) return bytes.status();
+    ASSIGN_OR_RETURN(const std::int64_t bytes, ArrayBytes(array.dtype, array.shape));
     // Memory that is not touched before elements arrive: a header may promise more of them than there are.
-    elements.reset(new (std::nothrow) char[static_cast<std::size_t>(*bytes)]);
+    elements.reset(new (std::nothrow) char[static_cast<std::size_t>(bytes)]);
     if (elements == nullptr) {
       return absl::ResourceExhaustedError(
-          absl::StrCat("array: got ", *bytes, " bytes; allowed: what the memory of this process has room for"));
+          absl::StrCat("array: got ", bytes, " bytes; allowed: what the memory of this process has room for"));
     }
-    if (absl::Status status = array.reader.read(0, elements.get(), *bytes); !status.ok()) return status;
+    RETURN_IF_ERROR(array.reader.read(0, elements.get(), bytes));
     read = {elements.get(), array.dtype, array.shape, {}};
   }
-  absl::StatusOr<ArrayReply> arrays = ReduceArray(read, ops, {.whole = true}, options);
-  if (!arrays.ok()) return arrays.status();
-  Reply reply{.via = std::move(arrays->via),
-              .count = arrays->count,
-              .execution = std::move(arrays->execution),
-              .timing = arrays->timing,
-              .state = std::move(arrays->state)};
-  for (ResultArray& result : arrays->results) AddAnswer("", std::move(result), &reply);
+  ASSIGN_OR_RETURN(ArrayReply arrays, ReduceArray(read, ops, {.whole = true}, options));
+  Reply reply{.via = std::move(arrays.via),
+              .count = arrays.count,
+              .execution = std::move(arrays.execution),
+              .timing = arrays.timing,
+              .state = std::move(arrays.state)};
+  for (ResultArray& result : arrays.results) AddAnswer("", std::move(result), &reply);
   return reply;
 }
 
@@ -392,16 +387,15 @@ absl::StatusOr<ArrayReply> LocalEngine::ReduceArray(const ArrayView& array, cons
     });
   }
   if (!status.ok()) return status;
-  absl::StatusOr<Question> question = QuestionOf(request, array, sides);
-  if (!question.ok()) return question.status();
-  const ReduceSpec& spec = question->spec;
-  const std::int64_t positions = question->partition->positions();
+  ASSIGN_OR_RETURN(Question question, QuestionOf(request, array, sides));
+  const ReduceSpec& spec = question.spec;
+  const std::int64_t positions = question.partition->positions();
 
   ArrayReply reply{.via = "local", .count = spec.count};
-  std::vector<std::int64_t> shape = std::move(question->shape);
+  std::vector<std::int64_t> shape = std::move(question.shape);
   std::vector<reduced::State> states;
   std::vector<absl::Status> errors;  // of ops
-  const auto place = [&, grouped = question->partition->grouped(),
+  const auto place = [&, grouped = question.partition->grouped(),
                       key_dtype = static_cast<DType>(request.keys().keys().array().dtype())](
                          std::int64_t outputs, std::int64_t groups,
                          const std::byte* keys) -> absl::StatusOr<std::vector<std::byte*>> {
@@ -412,7 +406,7 @@ absl::StatusOr<ArrayReply> LocalEngine::ReduceArray(const ArrayView& array, cons
       reply.keys.array.data.assign(reinterpret_cast<const char*>(keys), static_cast<std::size_t>(groups * dtype.bytes));
     }
     if (options.return_state) {
-      if (absl::Status fits = CheckStates(spec, outputs); !fits.ok()) return fits;
+      RETURN_IF_ERROR(CheckStates(spec, outputs));
     }
     ReduceSpec answered = spec;
     if (!options.results) answered.ops.clear();
@@ -424,9 +418,9 @@ absl::StatusOr<ArrayReply> LocalEngine::ReduceArray(const ArrayView& array, cons
                              .array = {array.data},
                              .deadline = absl::Now() + timeout,
                              .cancelled = cancelled,
-                             .partition = std::move(question->partition),
-                             .y = std::move(question->y),
-                             .weights = std::move(question->weights),
+                             .partition = std::move(question.partition),
+                             .y = std::move(question.y),
+                             .weights = std::move(question.weights),
                              .place = place,
                              .states = options.return_state ? &states : nullptr,
                              .errors = &errors});

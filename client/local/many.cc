@@ -16,6 +16,7 @@
 #include "client/lib/errors.h"
 #include "client/local/local.h"
 #include "kernels/engine/why_stop.h"
+#include "kernels/system/status_macros.h"
 
 namespace reduced::client {
 namespace {
@@ -30,7 +31,7 @@ absl::StatusOr<std::vector<Reply>> LocalEngine::ReduceMany(const std::vector<Arr
                                                            const ReduceOptions& options) const {
   if (arrays.empty()) return absl::InvalidArgumentError("operands: got none; allowed: 1 or more");
   const absl::Duration timeout = options.timeout.value_or(absl::InfiniteDuration());
-  if (const absl::Status status = CheckTimeout(timeout); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckTimeout(timeout));
   const absl::Time deadline = absl::Now() + timeout;
   InterruptClock clock(options.interrupted);
   std::vector<Reply> replies(arrays.size());

@@ -8,6 +8,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/system/status_macros.h"
 
 namespace reduced::python {
 namespace {
@@ -202,17 +203,16 @@ absl::StatusOr<client::RemoteArray> CudaAllocation::Share(client::Client& client
     return absl::FailedPreconditionError(
         "array: got memory of a GPU in a fork of its process; allowed: in its process");
   }
-  if (const absl::Status recorded = Record(stream); !recorded.ok()) return recorded;
+  RETURN_IF_ERROR(Record(stream));
   auto found = regions_.find(&client);
   if (found == regions_.end()) {
-    const absl::StatusOr<client::DeviceMemory> memory = Describe();
-    if (!memory.ok()) return memory.status();
-    absl::StatusOr<client::Region> region = client.ShareDevice(*memory);
+    ASSIGN_OR_RETURN(const client::DeviceMemory memory, Describe());
+    absl::StatusOr<client::Region> region = client.ShareDevice(memory);
     if (!region.ok()) {
       return absl::Status(
           region.status().code(),
           absl::StrCat("array: the server can't reduce memory of this process's cuda:", facts_.device, " (",
-                       absl::BytesToHexString(memory->device_uuid), "): ", region.status().message()));
+                       absl::BytesToHexString(memory.device_uuid), "): ", region.status().message()));
     }
     found = regions_.emplace(&client, MakeOwned(*std::move(region))).first;
   }
@@ -226,18 +226,16 @@ void CudaAllocation::Forget(const client::Client& client) {
 
 absl::StatusOr<CudaArray> CudaArray::Find(std::uint64_t address, std::string dtype, std::vector<std::int64_t> shape,
                                           std::uint64_t stream) {
-  const absl::StatusOr<CudaAllocation::Facts> facts = FactsOf(address);
-  if (!facts.ok()) return facts.status();
-  const absl::StatusOr<std::int64_t> bytes = client::ArrayBytes(dtype, shape);
-  if (!bytes.ok()) return bytes.status();
-  const std::int64_t left = facts->bytes - static_cast<std::int64_t>(address - facts->base);
-  if (*bytes > left) {
+  ASSIGN_OR_RETURN(const CudaAllocation::Facts facts, FactsOf(address));
+  ASSIGN_OR_RETURN(const std::int64_t bytes, client::ArrayBytes(dtype, shape));
+  const std::int64_t left = facts.bytes - static_cast<std::int64_t>(address - facts.base);
+  if (bytes > left) {
     return absl::InvalidArgumentError(
-        absl::StrCat("shape: got ", *bytes, " bytes; allowed: the ", left, " of the allocation"));
+        absl::StrCat("shape: got ", bytes, " bytes; allowed: the ", left, " of the allocation"));
   }
   Allocations& all = AllCuda();
   const absl::MutexLock lock(&all.mutex);
-  std::weak_ptr<CudaAllocation>& known = all.by_id[facts->id];
+  std::weak_ptr<CudaAllocation>& known = all.by_id[facts.id];
   std::shared_ptr<CudaAllocation> allocation = known.lock();
   if (allocation == nullptr) {
     const auto forget_and_delete = [&all](CudaAllocation* ended) {
@@ -248,7 +246,7 @@ absl::StatusOr<CudaArray> CudaArray::Find(std::uint64_t address, std::string dty
       }
       delete ended;
     };
-    allocation = std::shared_ptr<CudaAllocation>(new CudaAllocation(*facts), forget_and_delete);
+    allocation = std::shared_ptr<CudaAllocation>(new CudaAllocation(facts), forget_and_delete);
     known = allocation;
   }
   return CudaArray(std::move(allocation), address, std::move(dtype), std::move(shape), stream);

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/system/status_macros.h"
 #include "reduced/array.h"
 
 namespace reduced::python {
@@ -29,10 +30,9 @@ class Elements {
   const client::ArrayView& view() const { return view_; }
   // INVALID_ARGUMENT: the shape does not fit the memory, or is none.
   absl::Status Check() const {
-    const absl::StatusOr<std::int64_t> bytes = client::ArrayBytes(view_.dtype, view_.shape);
-    if (!bytes.ok()) return bytes.status();
-    if (*bytes == buffer_.len) return absl::OkStatus();
-    return absl::InvalidArgumentError("shape: got " + std::to_string(*bytes) + " bytes; allowed: the " +
+    ASSIGN_OR_RETURN(const std::int64_t bytes, client::ArrayBytes(view_.dtype, view_.shape));
+    if (bytes == buffer_.len) return absl::OkStatus();
+    return absl::InvalidArgumentError("shape: got " + std::to_string(bytes) + " bytes; allowed: the " +
                                       std::to_string(buffer_.len) + " of the buffer");
   }
 

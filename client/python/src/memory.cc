@@ -4,6 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/system/status_macros.h"
+
 namespace reduced::python {
 namespace {
 
@@ -28,9 +30,8 @@ absl::StatusOr<client::RemoteArray> Memory::Share(client::Client& client, const 
     found = regions_.end();
   }
   if (found == regions_.end()) {
-    absl::StatusOr<client::Region> region = client.Share(buffer_);
-    if (!region.ok()) return region.status();
-    found = regions_.emplace(&client, MakeOwned(*std::move(region))).first;
+    ASSIGN_OR_RETURN(client::Region region, client.Share(buffer_));
+    found = regions_.emplace(&client, MakeOwned(std::move(region))).first;
   }
   const auto offset = static_cast<const char*>(view.data) - static_cast<const char*>(data());
   return found->second->Array(view.dtype, view.shape, offset);
@@ -42,8 +43,7 @@ void Memory::Forget(const client::Client& client) {
 }
 
 absl::StatusOr<std::shared_ptr<Memory>> Allocate(std::int64_t bytes) {
-  absl::StatusOr<client::SharedBuffer> buffer = client::SharedBuffer::Allocate(bytes);
-  if (!buffer.ok()) return buffer.status();
+  ASSIGN_OR_RETURN(client::SharedBuffer buffer, client::SharedBuffer::Allocate(bytes));
   Memories& all = All();
   const auto forget_and_delete = [&all](Memory* memory) {
     {
@@ -52,7 +52,7 @@ absl::StatusOr<std::shared_ptr<Memory>> Allocate(std::int64_t bytes) {
     }
     delete memory;
   };
-  const std::shared_ptr<Memory> memory(new Memory(*std::move(buffer)), forget_and_delete);
+  const std::shared_ptr<Memory> memory(new Memory(std::move(buffer)), forget_and_delete);
   if (memory->data() != nullptr) {
     const absl::MutexLock lock(&all.mutex);
     all.by_address[static_cast<const char*>(memory->data())] = memory;

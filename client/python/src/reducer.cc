@@ -15,6 +15,7 @@
 #include "absl/strings/match.h"
 #include "client/python/src/call.h"
 #include "client/python/src/memory.h"
+#include "kernels/system/status_macros.h"
 
 namespace reduced::python {
 namespace {
@@ -40,9 +41,8 @@ auto ReduceCuda(client::Client& client, const CudaArray& array, const client::Re
   client::ReduceOptions own = options;
   own.via = "auto";
   for (bool again = true;; again = false) {
-    const absl::StatusOr<client::RemoteArray> shared = array.Share(client);
-    if (!shared.ok()) return shared.status();
-    auto reply = reduce(*shared, own);
+    ASSIGN_OR_RETURN(const client::RemoteArray shared, array.Share(client));
+    auto reply = reduce(shared, own);
     if (!again || !absl::IsNotFound(reply.status())) return reply;
     array.Forget(client);  // the server has been restarted since
   }
@@ -72,9 +72,7 @@ absl::StatusOr<client::ArrayReply> ReduceBeside(client::Client& client, const Pa
       memories.push_back(std::move(memory));
     }
     for (const Partition::CudaSide& side : partition.cuda) {
-      absl::StatusOr<client::RemoteArray> shared = side.array.Share(client);
-      if (!shared.ok()) return shared.status();
-      side.place(options) = *std::move(shared);
+      ASSIGN_OR_RETURN(side.place(options), side.array.Share(client));
     }
     absl::StatusOr<client::ArrayReply> reply = reduce(options);
     again = again && !(partition.cuda.empty() && memories.empty());
@@ -162,15 +160,14 @@ Remote::~Remote() {
 }
 
 absl::StatusOr<std::shared_ptr<client::Client>> Remote::Use() {
-  if (absl::Status works = CheckGrpcWorks(); !works.ok()) return works;
+  RETURN_IF_ERROR(CheckGrpcWorks());
   const absl::MutexLock lock(&mutex_);
   if (closed_) return Closed();
   if (client_ != nullptr && generation_ == ForkGeneration()) return client_;
   PrepareGrpcForForks();
-  absl::StatusOr<std::unique_ptr<client::Client>> client = client::Client::Create(options_);
-  if (!client.ok()) return client.status();
+  ASSIGN_OR_RETURN(std::unique_ptr<client::Client> client, client::Client::Create(options_));
   if (client_ != nullptr) Abandon(client_);
-  client_ = *std::move(client);
+  client_ = std::move(client);
   generation_ = ForkGeneration();
   return client_;
 }
@@ -192,9 +189,8 @@ void Remote::Close() {
 absl::StatusOr<client::Reply> Remote::ReduceRegion(client::Client& client, const client::ArrayView& array,
                                                    const Ops& ops, const client::ReduceOptions& options) {
   const bool must = options.via == kRegion;
-  const absl::StatusOr<std::int64_t> bytes = client::ArrayBytes(array.dtype, array.shape);
-  if (!bytes.ok()) return bytes.status();
-  const std::shared_ptr<Memory> memory = Find(array.data, *bytes);
+  ASSIGN_OR_RETURN(const std::int64_t bytes, client::ArrayBytes(array.dtype, array.shape));
+  const std::shared_ptr<Memory> memory = Find(array.data, bytes);
   if (memory == nullptr && must) {
     return absl::InvalidArgumentError("via: got region for an array in other memory; allowed: arrays of reduced.empty");
   }
@@ -263,9 +259,8 @@ absl::StatusOr<client::ResidentArray> Remote::Own(const client::ResultArray& kep
 absl::StatusOr<std::unique_ptr<RemoteSession>> Remote::OpenSession(const std::string& via) {
   const absl::StatusOr<std::shared_ptr<client::Client>> client = Use();
   if (!client.ok()) return client.status();
-  absl::StatusOr<std::unique_ptr<client::Session>> session = (*client)->OpenSession({.via = via});
-  if (!session.ok()) return session.status();
-  return std::make_unique<RemoteSession>(*std::move(session), *client);
+  ASSIGN_OR_RETURN(std::unique_ptr<client::Session> session, (*client)->OpenSession({.via = via}));
+  return std::make_unique<RemoteSession>(std::move(session), *client);
 }
 
 RemoteSession::RemoteSession(std::unique_ptr<client::Session> session, std::shared_ptr<client::Client> client)
@@ -300,30 +295,28 @@ void RemoteSession::Close() {
 
 absl::StatusOr<client::Reply> RemoteSession::Reduce(const Operand& array, const Ops& ops,
                                                     const client::ReduceOptions& options) {
-  const absl::StatusOr<Open> open = Use();
-  if (!open.ok()) return open.status();
+  ASSIGN_OR_RETURN(const Open open, Use());
   const auto reduce = [&](const auto& each, const client::ReduceOptions& own) {
-    return open->session->Reduce(each, ops, own);
+    return open.session->Reduce(each, ops, own);
   };
-  if (const auto* const cuda = std::get_if<CudaArray>(&array)) return ReduceCuda(*open->client, *cuda, options, reduce);
+  if (const auto* const cuda = std::get_if<CudaArray>(&array)) return ReduceCuda(*open.client, *cuda, options, reduce);
   if (const auto* const remote = std::get_if<client::RemoteArray>(&array)) return reduce(*remote, options);
   const auto& view = std::get<client::ArrayView>(array);
   absl::StatusOr<client::Reply> reply = reduce(view, options);
-  return IsTooLarge(reply.status()) ? open->client->Reduce(view, ops, options) : std::move(reply);
+  return IsTooLarge(reply.status()) ? open.client->Reduce(view, ops, options) : std::move(reply);
 }
 
 absl::StatusOr<client::ArrayReply> RemoteSession::ReduceArray(const Operand& array, const Ops& ops,
                                                               const Partition& partition,
                                                               const client::ReduceOptions& options) {
-  const absl::StatusOr<Open> open = Use();
-  if (!open.ok()) return open.status();
+  ASSIGN_OR_RETURN(const Open open, Use());
   const auto reduce = [&](const auto& each, const client::ReduceOptions& own) {
-    return ReduceBeside(*open->client, partition, [&](const client::PartitionOptions& readable) {
-      absl::StatusOr<client::ArrayReply> reply = open->session->ReduceArray(each, ops, readable, own);
-      return IsTooLarge(reply.status()) ? open->client->ReduceArray(each, ops, readable, own) : std::move(reply);
+    return ReduceBeside(*open.client, partition, [&](const client::PartitionOptions& readable) {
+      absl::StatusOr<client::ArrayReply> reply = open.session->ReduceArray(each, ops, readable, own);
+      return IsTooLarge(reply.status()) ? open.client->ReduceArray(each, ops, readable, own) : std::move(reply);
     });
   };
-  if (const auto* const cuda = std::get_if<CudaArray>(&array)) return ReduceCuda(*open->client, *cuda, options, reduce);
+  if (const auto* const cuda = std::get_if<CudaArray>(&array)) return ReduceCuda(*open.client, *cuda, options, reduce);
   if (const auto* const remote = std::get_if<client::RemoteArray>(&array)) return reduce(*remote, options);
   return reduce(std::get<client::ArrayView>(array), options);
 }
@@ -331,15 +324,13 @@ absl::StatusOr<client::ArrayReply> RemoteSession::ReduceArray(const Operand& arr
 absl::StatusOr<std::vector<client::Reply>> RemoteSession::ReduceMany(const std::vector<Operand>& operands,
                                                                      const Ops& ops,
                                                                      const client::ReduceOptions& options) {
-  const absl::StatusOr<Open> open = Use();
-  if (!open.ok()) return open.status();
-  return ReduceOperands(*open->client, operands, ops, options, /*shares=*/true);
+  ASSIGN_OR_RETURN(const Open open, Use());
+  return ReduceOperands(*open.client, operands, ops, options, /*shares=*/true);
 }
 
 absl::StatusOr<client::ResidentArray> RemoteSession::Own(const client::ResultArray& kept, const std::string& owner) {
-  const absl::StatusOr<Open> open = Use();
-  if (!open.ok()) return open.status();
-  return open->client->Own(kept, owner);
+  ASSIGN_OR_RETURN(const Open open, Use());
+  return open.client->Own(kept, owner);
 }
 
 const client::LocalEngine& Local::Engine() {
@@ -357,13 +348,13 @@ const client::LocalEngine& Local::Engine() {
 
 absl::StatusOr<client::Reply> Local::Reduce(const Operand& array, const Ops& ops,
                                             const client::ReduceOptions& options) {
-  if (const absl::Status status = CheckIsHere(array); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckIsHere(array));
   return Engine().Reduce(std::get<client::ArrayView>(array), ops, options);
 }
 
 absl::StatusOr<client::ArrayReply> Local::ReduceArray(const Operand& array, const Ops& ops, const Partition& partition,
                                                       const client::ReduceOptions& options) {
-  if (const absl::Status status = CheckIsHere(array); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckIsHere(array));
   return Engine().ReduceArray(std::get<client::ArrayView>(array), ops, partition.options, options);
 }
 

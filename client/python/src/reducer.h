@@ -14,6 +14,7 @@
 #include "client/local/local.h"
 #include "client/python/src/cuda.h"
 #include "client/python/src/fork.h"
+#include "kernels/system/status_macros.h"
 #include "reduced/client.h"
 
 namespace reduced::python {
@@ -114,9 +115,8 @@ class Remote final : public Reducer {
   // Calls `call` with it. The result: that of `call`, which is a StatusOr.
   template <class Call>
   auto With(const Call& call) -> decltype(call(std::declval<client::Client&>())) {
-    const absl::StatusOr<std::shared_ptr<client::Client>> client = Use();
-    if (!client.ok()) return client.status();
-    return call(**client);
+    ASSIGN_OR_RETURN(const std::shared_ptr<client::Client> client, Use());
+    return call(*client);
   }
   absl::StatusOr<client::ResidentArray> Own(const client::ResultArray& kept, const std::string& owner) override;
   absl::StatusOr<std::unique_ptr<RemoteSession>> OpenSession(const std::string& via);

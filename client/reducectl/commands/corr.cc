@@ -24,6 +24,7 @@
 #include "client/reducectl/output/printable.h"
 #include "client/reducectl/output/render.h"
 #include "kernels/algebra/op_call.h"
+#include "kernels/system/status_macros.h"
 #include "reduced/client.h"
 
 namespace reduced::client {
@@ -48,14 +49,13 @@ absl::StatusOr<HostArray> RowsOf(const std::vector<Input>& columns) {
         absl::StrCat("got arrays of shapes (", absl::StrJoin(columns[0].layout.shape, ", "), ") and (",
                      absl::StrJoin(column.layout.shape, ", "), "); allowed: columns of one length"));
   }
-  const absl::StatusOr<std::vector<HostArray>> doubles = AlikeDoubles(inputs, /*one_dtype=*/true);
-  if (!doubles.ok()) return doubles.status();
+  ASSIGN_OR_RETURN(const std::vector<HostArray> doubles, AlikeDoubles(inputs, /*one_dtype=*/true));
   const std::int64_t rows = columns[0].layout.shape[0], size = std::ssize(columns);
-  HostArray table{.dtype = ViewOf(columns[0], (*doubles)[0]).dtype, .shape = {rows, size}};
+  HostArray table{.dtype = ViewOf(columns[0], doubles[0]).dtype, .shape = {rows, size}};
   const auto width = static_cast<std::size_t>(*DTypeBytes(table.dtype));
   table.data.resize(static_cast<std::size_t>(rows * size) * width);
   for (std::size_t column = 0; column < columns.size(); ++column) {
-    const ArrayView view = ViewOf(columns[column], (*doubles)[column]);
+    const ArrayView view = ViewOf(columns[column], doubles[column]);
     char* to = table.data.data() + column * width;
     for (std::size_t row = 0; row < static_cast<std::size_t>(rows); ++row, to += columns.size() * width) {
       std::memcpy(to, static_cast<const char*>(view.data) + row * width, width);

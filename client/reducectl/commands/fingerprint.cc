@@ -21,6 +21,7 @@
 #include "client/reducectl/output/array_text.h"
 #include "client/reducectl/output/printable.h"
 #include "client/reducectl/output/render.h"
+#include "kernels/system/status_macros.h"
 #include "reduced/client.h"
 
 namespace reduced::client {
@@ -41,9 +42,8 @@ struct Printed {
 };
 
 absl::StatusOr<std::string> FingerprintOf(const ArrayView& array, const Place& place, const ReduceOptions& options) {
-  const absl::StatusOr<Reply> reply = place.Reduce(array, {kOp}, options);
-  if (!reply.ok()) return reply.status();
-  const HostArray* const words = reply->FindArray(kOp);
+  ASSIGN_OR_RETURN(const Reply reply, place.Reduce(array, {kOp}, options));
+  const HostArray* const words = reply.FindArray(kOp);
   if (words == nullptr || words->As<std::uint64_t>().size() != 2) {
     return absl::InternalError("got no fingerprint; allowed: two numbers of u64");
   }

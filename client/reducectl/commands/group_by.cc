@@ -11,6 +11,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "kernels/system/status_macros.h"
 
 namespace reduced::client {
 namespace {
@@ -78,9 +79,7 @@ absl::StatusOr<TextGroups> GroupByFields(const std::vector<const FieldColumn*>& 
     const FieldColumn& column = *columns[i];
     if (options.bucket.has_value() && (columns.size() == 1 || BeginsWithDate(column))) {
       bool offset = false;
-      absl::StatusOr<std::vector<std::int64_t>> of = BucketStarts(column, *options.bucket, &offset);
-      if (!of.ok()) return of.status();
-      starts[i] = *std::move(of);
+      ASSIGN_OR_RETURN(starts[i], BucketStarts(column, *options.bucket, &offset));
       ++buckets;
       if (offset) groups.notes.push_back(absl::StrCat("column \"", column.name().substr(0, 60), "\": times are UTC"));
       keys.push_back(NumbersOf(column, starts[i].data(), "i64"));

@@ -14,6 +14,7 @@
 #include "client/reducectl/input/input.h"
 #include "client/reducectl/output/array_text.h"
 #include "client/reducectl/output/printable.h"
+#include "kernels/system/status_macros.h"
 
 namespace reduced::client {
 namespace {
@@ -171,7 +172,7 @@ Json LabelsJson(const std::vector<LabelColumn>& labels) {
 absl::StatusOr<std::string> GroupTableFile(absl::string_view path, const std::vector<LabelColumn>& labels,
                                            const std::vector<ResultArray>& results) {
   const std::vector<std::string> names = Names(labels, results);
-  if (absl::Status status = CheckNames(names); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckNames(names));
   const std::int64_t groups = Groups(labels);
   std::string text;
   const auto add_row = [&](const std::vector<std::string>& row) {

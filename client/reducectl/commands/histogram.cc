@@ -28,6 +28,7 @@
 #include "client/reducectl/output/printable.h"
 #include "client/reducectl/output/render.h"
 #include "client/reducectl/output/svg.h"
+#include "kernels/system/status_macros.h"
 #include "proto/codec/op_call.h"
 #include "reduced/client.h"
 
@@ -76,9 +77,8 @@ using ReduceCall = std::function<absl::StatusOr<Reply>(const std::vector<std::st
 
 // The doubles around the elements.
 absl::StatusOr<std::pair<double, double>> RangeOf(const ReduceCall& reduce, bool log) {
-  const absl::StatusOr<Reply> reply = reduce({"count", "min", "max"});
-  if (!reply.ok()) return reply.status();
-  const Value *const min = reply->Find("min"), *const max = reply->Find("max");
+  ASSIGN_OR_RETURN(const Reply reply, reduce({"count", "min", "max"}));
+  const Value *const min = reply.Find("min"), *const max = reply.Find("max");
   if (min == nullptr || max == nullptr) return std::pair(log ? 1.0 : 0.0, log ? 10.0 : 1.0);  // as NumPy, of nothing
   const double low = min->AsDouble(), high = max->AsDouble();
   if (!std::isfinite(low) || !std::isfinite(high)) {
@@ -98,9 +98,7 @@ absl::StatusOr<Bins> BinsOf(const ReduceCall& reduce, const HistogramArguments& 
   if (arguments.edges.empty()) {
     std::pair<double, double> range;
     if (arguments.range.empty()) {
-      absl::StatusOr<std::pair<double, double>> found = RangeOf(reduce, arguments.log);
-      if (!found.ok()) return found.status();
-      range = *found;
+      ASSIGN_OR_RETURN(range, RangeOf(reduce, arguments.log));
     } else {
       range = {arguments.range.front(), arguments.range.back()};
     }
@@ -108,18 +106,16 @@ absl::StatusOr<Bins> BinsOf(const ReduceCall& reduce, const HistogramArguments& 
                        : ops::Histogram(range.first, range.second, arguments.bins);
   }
   const absl::StatusOr<v1::OpCall> call = ParseOpText(op);
-  const absl::StatusOr<OpCall> parsed = call.ok() ? ParseCall("histogram", *call) : call.status();
-  if (!parsed.ok()) return parsed.status();
-  absl::StatusOr<Reply> answer = reduce({op, "count", "nan_count"});
-  if (!answer.ok()) return answer.status();
-  const HostArray* const counts = answer->FindArray(op);
-  const Value *const count = answer->Find("count"), *const nans = answer->Find("nan_count");
+  ASSIGN_OR_RETURN(const OpCall parsed, call.ok() ? ParseCall("histogram", *call) : call.status());
+  ASSIGN_OR_RETURN(Reply answer, reduce({op, "count", "nan_count"}));
+  const HostArray* const counts = answer.FindArray(op);
+  const Value *const count = answer.Find("count"), *const nans = answer.Find("nan_count");
   if (counts == nullptr || count == nullptr || nans == nullptr) return absl::InternalError("an op has no answer");
-  Bins bins{.edges = parsed->parameters->edges, .nans = nans->AsInt64().value_or(0)};
+  Bins bins{.edges = parsed.parameters->edges, .nans = nans->AsInt64().value_or(0)};
   for (const std::uint64_t each : counts->As<std::uint64_t>()) bins.counts.push_back(static_cast<std::int64_t>(each));
   bins.outside = count->AsInt64().value_or(0);  // NaNs are omitted
   for (const std::int64_t each : bins.counts) bins.outside -= each;
-  *reply = *std::move(answer);
+  *reply = std::move(answer);
   return bins;
 }
 

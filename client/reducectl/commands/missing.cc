@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/string_view.h"
+#include "kernels/system/status_macros.h"
 
 namespace reduced::client {
 namespace {
@@ -139,18 +140,16 @@ absl::StatusOr<ArrayReply> ReduceMasked(const Input& input, const std::vector<st
   if (!counts.ok()) return counts.status();
   absl::StatusOr<ArrayReply> reply = counts;
   if (!others.empty()) {
-    const absl::StatusOr<std::string> mask = MaskOf(lacks, partition.where);
-    if (!mask.ok()) return mask.status();
+    ASSIGN_OR_RETURN(const std::string mask, MaskOf(lacks, partition.where));
     PartitionOptions masked = partition;
-    masked.where = Mask{.mask = ArrayView{mask->data(), "bool", input.layout.shape, {}}};
+    masked.where = Mask{.mask = ArrayView{mask.data(), "bool", input.layout.shape, {}}};
     reply = reduce(input.View(), others, masked);
     if (reply.ok() && reply->keys.array.shape != counts->keys.array.shape) {
       if (options.return_state) {
         return absl::InvalidArgumentError("state: got a key all of whose elements are missing; allowed: none");
       }
-      const absl::StatusOr<std::vector<std::int64_t>> rows = PositionsAmong(counts->keys.array, *partition.keys);
-      if (!rows.ok()) return rows.status();
-      masked.keys = Keys{ArrayView::Of(*rows), counts->keys.array.shape.front(), /*drop_outside=*/true};
+      ASSIGN_OR_RETURN(const std::vector<std::int64_t> rows, PositionsAmong(counts->keys.array, *partition.keys));
+      masked.keys = Keys{ArrayView::Of(rows), counts->keys.array.shape.front(), /*drop_outside=*/true};
       reply = reduce(input.View(), others, masked);
       if (reply.ok()) reply->keys = counts->keys;
     }

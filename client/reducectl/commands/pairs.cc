@@ -15,6 +15,7 @@
 #include "client/reducectl/commands/answer.h"
 #include "kernels/algebra/dtype.h"
 #include "kernels/algebra/portable.h"
+#include "kernels/system/status_macros.h"
 #include "reduced/ops.h"
 
 namespace reduced::client {
@@ -116,9 +117,7 @@ absl::StatusOr<std::vector<HostArray>> AlikeDoubles(const std::vector<const Inpu
                    });
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (!all && (HasFloats(*inputs[i]) || !(floats || missing))) continue;
-    absl::StatusOr<HostArray> converted = Doubles(*inputs[i]);
-    if (!converted.ok()) return converted.status();
-    doubles[i] = *std::move(converted);
+    ASSIGN_OR_RETURN(doubles[i], Doubles(*inputs[i]));
   }
   return doubles;
 }
@@ -138,9 +137,7 @@ absl::Status PairUp(const Input& input, const SideFiles& sides, const std::vecto
     others.push_back(side);
     inputs.push_back(file);
   }
-  absl::StatusOr<std::vector<HostArray>> doubles = AlikeDoubles(inputs);
-  if (!doubles.ok()) return doubles.status();
-  paired->doubles = *std::move(doubles);
+  ASSIGN_OR_RETURN(paired->doubles, AlikeDoubles(inputs));
   const auto of_one =
       std::find_if(ops.begin(), ops.end(), [](const std::string& op) { return OtherOperandName(op).empty(); });
   if (!paired->doubles[0].dtype.empty() && of_one != ops.end()) {
@@ -152,7 +149,7 @@ absl::Status PairUp(const Input& input, const SideFiles& sides, const std::vecto
   for (std::size_t i = 0; i < others.size(); ++i) {
     ArrayView view = ViewOf(*inputs[i + 1], paired->doubles[i + 1]);
     if (others[i] == &paired->partition.weights) {
-      if (absl::Status status = PlaceWeights(options, input.layout.shape, &view); !status.ok()) return status;
+      RETURN_IF_ERROR(PlaceWeights(options, input.layout.shape, &view));
     }
     *others[i] = std::move(view);
   }

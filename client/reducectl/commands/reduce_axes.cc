@@ -36,6 +36,7 @@
 #include "client/reducectl/output/printable.h"
 #include "client/reducectl/output/progress.h"
 #include "client/reducectl/output/render.h"
+#include "kernels/system/status_macros.h"
 
 namespace reduced::client {
 namespace {
@@ -186,8 +187,7 @@ class Reducer {
 
   absl::StatusOr<ArrayReply> ReduceTwo(const Input& input, ReduceOptions options) {
     Paired paired;
-    const absl::Status status = PairUp(input, sides_, question_.ops, partition_.options, &paired);
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(PairUp(input, sides_, question_.ops, partition_.options, &paired));
     options.via = question_.via == Question::kRegion ? "auto" : question_.via;
     return place_.ReduceArray(paired.x, question_.ops, paired.partition, options);
   }

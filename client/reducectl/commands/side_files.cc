@@ -17,6 +17,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "client/reducectl/command_line/client.h"
+#include "kernels/system/status_macros.h"
 
 namespace reduced::client {
 namespace {
@@ -62,25 +63,21 @@ absl::Status Read(const std::string& given, InputOptions options, Input* into, S
   if (fields != nullptr) {
     options.only_fields = options.one_piece = options.in_memory = true;
     if (!part.empty()) options.fields = absl::StrSplit(part, ',');
-    const absl::StatusOr<std::unique_ptr<InputReader>> reader = InputReader::Open(file, options);
-    if (!reader.ok()) return reader.status();
-    absl::StatusOr<std::optional<Piece>> piece = (*reader)->Next();
-    if (!piece.ok()) return piece.status();
-    into->notes = (*reader)->notes();
-    if ((*reader)->fields() != nullptr) {
-      *fields = std::move(*(*reader)->fields());
+    ASSIGN_OR_RETURN(const std::unique_ptr<InputReader> reader, InputReader::Open(file, options));
+    ASSIGN_OR_RETURN(std::optional<Piece> piece, reader->Next());
+    into->notes = reader->notes();
+    if (reader->fields() != nullptr) {
+      *fields = std::move(*reader->fields());
       return absl::OkStatus();
     }
-    if (!piece->has_value()) return absl::InvalidArgumentError("has no array");
-    if (!(*piece)->input.status.ok()) return (*piece)->input.status;
-    (*piece)->input.notes = std::move(into->notes);
-    *into = std::move((*piece)->input);
+    if (!piece.has_value()) return absl::InvalidArgumentError("has no array");
+    if (!piece->input.status.ok()) return piece->input.status;
+    piece->input.notes = std::move(into->notes);
+    *into = std::move(piece->input);
     *side = into->View();
     return absl::OkStatus();
   }
-  absl::StatusOr<Input> input = ReadInput(file, options);
-  if (!input.ok()) return input.status();
-  *into = *std::move(input);
+  ASSIGN_OR_RETURN(*into, ReadInput(file, options));
   *side = into->View();
   return absl::OkStatus();
 }

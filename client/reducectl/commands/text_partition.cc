@@ -6,6 +6,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/system/status_macros.h"
 
 namespace reduced::client {
 namespace {
@@ -66,8 +67,7 @@ absl::Status MakePartition(const AxesArguments& arguments, const SideFiles& side
   const FieldColumn* mask = sides.mask_fields.empty() ? nullptr : &sides.mask_fields.front();
   if (!sides.mask_column.empty() && fields != nullptr) mask = &fields->back();
   if (mask != nullptr) {
-    absl::Status status = CheckRows("--where", mask->rows(), shape);
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(CheckRows("--where", mask->rows(), shape));
     absl::StatusOr<std::string> bytes = MaskOf(*mask, sides.comparison);
     if (!bytes.ok()) return absl::InvalidArgumentError(absl::StrCat("--where: ", bytes.status().message()));
     partition->mask = *std::move(bytes);
@@ -84,13 +84,13 @@ absl::Status MakePartition(const AxesArguments& arguments, const SideFiles& side
   const std::vector<FieldColumn>& from = sides.key_fields.empty() ? *fields : sides.key_fields;
   const std::size_t count = sides.key_fields.empty() ? sides.key_columns.size() : sides.key_fields.size();
   for (std::size_t i = 0; i < count; ++i) keys.push_back(&from[i]);
-  if (absl::Status status = CheckRows("--keys", keys.front()->rows(), shape); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckRows("--keys", keys.front()->rows(), shape));
   if (arguments.plain_keys()) {
     if (count > 1) {
       return absl::InvalidArgumentError(
           "--keys: got several columns; allowed: one of integers with --groups N, --keep, --write-to or --state");
     }
-    if (absl::Status status = UsePlainKeys(*keys.front(), partition); !status.ok()) return status;
+    RETURN_IF_ERROR(UsePlainKeys(*keys.front(), partition));
     return use_mask();
   }
   // Under a mask that is not here, groups may be empty.

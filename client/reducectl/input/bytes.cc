@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "kernels/system/status_macros.h"
 
 namespace reduced::client {
 namespace {
@@ -61,13 +62,13 @@ absl::StatusOr<std::size_t> FileBytes::Read(char* to, std::size_t size) {
   std::size_t filled = 0;
   while (filled < size) {
     if (timed || fifo_) {  // before the first read() of a FIFO, which would take a missing writer for the end
-      if (const absl::Status ready = AwaitReadable(fd_, deadline_, timeout_); !ready.ok()) return ready;
+      RETURN_IF_ERROR(AwaitReadable(fd_, deadline_, timeout_));
       fifo_ = false;
     }
     const ssize_t got = read(fd_, to + filled, std::min(size - filled, kPiece));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EAGAIN) {
-      if (const absl::Status ready = AwaitReadable(fd_, deadline_, timeout_); !ready.ok()) return ready;
+      RETURN_IF_ERROR(AwaitReadable(fd_, deadline_, timeout_));
       continue;
     }
     if (got < 0) return absl::ErrnoToStatus(errno, "can't be read");
@@ -118,9 +119,8 @@ absl::StatusOr<std::string> ReadAll(ByteSource& source, std::size_t expected, st
     std::string bytes;
     bytes.resize(expected == 0 ? std::size_t{1} << 16 : expected + 1);
     for (std::size_t filled = 0;;) {
-      const absl::StatusOr<std::size_t> got = source.Read(bytes.data() + filled, bytes.size() - filled);
-      if (!got.ok()) return got.status();
-      filled += *got;
+      ASSIGN_OR_RETURN(const std::size_t got, source.Read(bytes.data() + filled, bytes.size() - filled));
+      filled += got;
       if (filled < bytes.size()) {
         bytes.resize(filled);
         return bytes;

@@ -18,6 +18,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/reducectl/input/memory.h"
+#include "kernels/system/status_macros.h"
 
 namespace reduced::client {
 namespace {
@@ -202,7 +203,7 @@ class Decompressed final : public ByteSource {
   absl::StatusOr<std::size_t> Read(char* to, std::size_t size) override {
     const Range<char> all{to, to + size};
     for (char* at = to; at < all.end;) {
-      if (const absl::Status status = Fill(); !status.ok()) return status;
+      RETURN_IF_ERROR(Fill());
       if (!within_member_) {
         if (members_ > 0) in_.at = std::find_if(in_.at, in_.end, [](char c) { return c != '\0'; });
         if (in_.empty() && last_) return static_cast<std::size_t>(at - to);
@@ -228,10 +229,9 @@ class Decompressed final : public ByteSource {
   // Reads the next compressed bytes if none are left, unless the source is at its end.
   absl::Status Fill() {
     if (!in_.empty() || last_) return absl::OkStatus();
-    const absl::StatusOr<std::size_t> got = source_->Read(buffer_.data(), buffer_.size());
-    if (!got.ok()) return got.status();
-    in_ = {buffer_.data(), buffer_.data() + *got};
-    last_ = *got < buffer_.size();
+    ASSIGN_OR_RETURN(const std::size_t got, source_->Read(buffer_.data(), buffer_.size()));
+    in_ = {buffer_.data(), buffer_.data() + got};
+    last_ = got < buffer_.size();
     return absl::OkStatus();
   }
 

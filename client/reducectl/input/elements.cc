@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "kernels/system/status_macros.h"
 
 namespace reduced::client {
 namespace {
@@ -54,9 +55,8 @@ std::string InCOrder(const char* from, const Layout& layout, std::size_t width) 
 }
 
 absl::Status CheckEnd(PeekedBytes& source) {
-  const absl::StatusOr<absl::string_view> next = source.Peek(kNextBytes);
-  if (!next.ok()) return next.status();
-  return next->empty() ? absl::OkStatus() : GoesOn(*next, "more bytes than the array has");
+  ASSIGN_OR_RETURN(const absl::string_view next, source.Peek(kNextBytes));
+  return next.empty() ? absl::OkStatus() : GoesOn(next, "more bytes than the array has");
 }
 
 absl::Status Shortened() { return absl::InvalidArgumentError("became shorter while it was read"); }
@@ -95,12 +95,11 @@ absl::Status ReadNow(const Elements& elements, std::size_t offset, char* to, con
   for (std::int64_t done = 0; done < elements.bytes;) {
     const std::int64_t step = std::min(kStep, elements.bytes - done);
     if (elements.file == nullptr) {
-      if (absl::Status status = ReadExactly(*elements.source, to + done, step); !status.ok()) return status;
+      RETURN_IF_ERROR(ReadExactly(*elements.source, to + done, step));
     } else {
-      const absl::StatusOr<std::size_t> got =
-          elements.file->ReadAt(static_cast<std::int64_t>(offset) + done, to + done, static_cast<std::size_t>(step));
-      if (!got.ok()) return got.status();
-      if (static_cast<std::int64_t>(*got) < step) return Shortened();
+      ASSIGN_OR_RETURN(const std::size_t got, elements.file->ReadAt(static_cast<std::int64_t>(offset) + done, to + done,
+                                                                    static_cast<std::size_t>(step)));
+      if (static_cast<std::int64_t>(got) < step) return Shortened();
     }
     done += step;
     if (on_read != nullptr) on_read(done, elements.bytes);
@@ -111,11 +110,10 @@ absl::Status ReadNow(const Elements& elements, std::size_t offset, char* to, con
 }  // namespace
 
 absl::Status ReadExactly(ByteSource& source, char* to, std::int64_t bytes) {
-  const absl::StatusOr<std::size_t> got = source.Read(to, static_cast<std::size_t>(bytes));
-  if (!got.ok()) return got.status();
-  if (static_cast<std::int64_t>(*got) == bytes) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::size_t got, source.Read(to, static_cast<std::size_t>(bytes)));
+  if (static_cast<std::int64_t>(got) == bytes) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat("is truncated: ", bytes - static_cast<std::int64_t>(*got), " bytes or more of data are missing"));
+      absl::StrCat("is truncated: ", bytes - static_cast<std::int64_t>(got), " bytes or more of data are missing"));
 }
 
 absl::StatusOr<Input> Load(Elements elements, Layout layout, const InputOptions& options) {
@@ -139,9 +137,7 @@ absl::StatusOr<Input> Load(Elements elements, Layout layout, const InputOptions&
     memory = Memory::Allocate(elements.bytes, share);
   }
   if (!memory.ok()) return memory.status();
-  if (absl::Status status = ReadNow(elements, input.layout.offset, memory->data(), options.on_read); !status.ok()) {
-    return status;
-  }
+  RETURN_IF_ERROR(ReadNow(elements, input.layout.offset, memory->data(), options.on_read));
   const auto width = static_cast<std::size_t>(*DTypeBytes(input.layout.dtype));
   if (input.layout.big_endian) SwapBytes(memory->data(), static_cast<std::size_t>(elements.bytes), width);
   if (reorder && elements.bytes > 0) {

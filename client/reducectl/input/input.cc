@@ -18,6 +18,7 @@
 #include "client/reducectl/input/safetensors.h"
 #include "client/reducectl/input/text.h"
 #include "client/reducectl/input/text_columns.h"
+#include "kernels/system/status_macros.h"
 
 namespace reduced::client {
 namespace {
@@ -111,9 +112,8 @@ absl::Status OpenZip(const std::string& path, Opened* opened) {
   const bool in_place = opened->file->regular() && !opened->decompressed && path != "-";
   Memory memory;
   if (!in_place) {
-    absl::StatusOr<std::string> all = ReadAll(*opened->bytes, 0, static_cast<std::size_t>(UnsizedLimit()));
-    if (!all.ok()) return all.status();
-    memory = Memory(*std::move(all));
+    ASSIGN_OR_RETURN(std::string all, ReadAll(*opened->bytes, 0, static_cast<std::size_t>(UnsizedLimit())));
+    memory = Memory(std::move(all));
   }
   const char* const kind = absl::EndsWithIgnoreCase(opened->name, kZip) ? "zip archive" : ".npz file";
   absl::StatusOr<std::shared_ptr<Archive>> archive = Archive::Open(in_place ? path : "", std::move(memory));
@@ -130,19 +130,17 @@ absl::Status OpenZip(const std::string& path, Opened* opened) {
         "is a zip archive of ", others.size(), " files (", others[0].name.substr(0, 60), ", ",
         others[1].name.substr(0, 60), others.size() > 2 ? ", ..." : "", "); allowed: one file, or .npy files"));
   }
-  absl::StatusOr<std::unique_ptr<ByteSource>> file = Archive::Read(*archive, others[0]);
-  if (!file.ok()) return file.status();
-  opened->bytes = std::make_shared<PeekedBytes>(*std::move(file));
+  ASSIGN_OR_RETURN(std::unique_ptr<ByteSource> file, Archive::Read(*archive, others[0]));
+  opened->bytes = std::make_shared<PeekedBytes>(std::move(file));
   opened->decompressed = true;
   opened->name = others[0].name;
   return absl::OkStatus();
 }
 
 absl::StatusOr<Opened> OpenSource(const std::string& source, const InputOptions& options) {
-  absl::StatusOr<std::unique_ptr<FileBytes>> file = FileBytes::Open(source, options.timeout);
-  if (!file.ok()) return file.status();
-  Opened opened{.file = file->get(), .name = source};
-  auto bytes = std::make_unique<PeekedBytes>(*std::move(file));
+  ASSIGN_OR_RETURN(std::unique_ptr<FileBytes> file, FileBytes::Open(source, options.timeout));
+  Opened opened{.file = file.get(), .name = source};
+  auto bytes = std::make_unique<PeekedBytes>(std::move(file));
   absl::StatusOr<absl::string_view> head = bytes->Peek(kHeadBytes);
   if (!head.ok()) return head.status();
   const bool raw = options.format == "raw" || !options.dtype.empty();
@@ -164,7 +162,7 @@ absl::StatusOr<Opened> OpenSource(const std::string& source, const InputOptions&
   }
   opened.bytes = opened.source = std::move(bytes);
   if (IsZip(*head) && (options.format != "raw" || absl::EndsWithIgnoreCase(opened.name, kZip))) {
-    if (absl::Status status = OpenZip(source, &opened); !status.ok()) return status;
+    RETURN_IF_ERROR(OpenZip(source, &opened));
   }
   return opened;
 }
@@ -176,9 +174,8 @@ absl::StatusOr<std::unique_ptr<InputReader>> OpenText(const std::string& source,
   ReopenText reopen;
   if (opened.file->regular() && source != "-") {
     reopen = [source, options]() -> absl::StatusOr<std::shared_ptr<ByteSource>> {
-      absl::StatusOr<Opened> again = OpenSource(source, options);
-      if (!again.ok()) return again.status();
-      return std::shared_ptr<ByteSource>(again->bytes);
+      ASSIGN_OR_RETURN(Opened again, OpenSource(source, options));
+      return std::shared_ptr<ByteSource>(again.bytes);
     };
   }
   return OpenTextColumns(opened.bytes, std::move(reopen), options, json);
@@ -188,9 +185,8 @@ absl::StatusOr<std::unique_ptr<InputReader>> OpenText(const std::string& source,
 absl::Status CheckEnd(const FileBytes& file, const Layout& layout) {
   std::string next(kNextBytes, '\0');
   const std::int64_t end = static_cast<std::int64_t>(layout.offset) + *ArrayBytes(layout.dtype, layout.shape);
-  const absl::StatusOr<std::size_t> got = file.ReadAt(end, next.data(), next.size());
-  if (!got.ok()) return got.status();
-  return CheckNpySize(layout, file.size(), next.substr(0, *got));
+  ASSIGN_OR_RETURN(const std::size_t got, file.ReadAt(end, next.data(), next.size()));
+  return CheckNpySize(layout, file.size(), next.substr(0, got));
 }
 
 // The one array of a .npy file or of raw elements.
@@ -203,25 +199,21 @@ absl::StatusOr<std::unique_ptr<InputReader>> OpenOne(const Opened& opened, bool 
   if (!npy && !in_place) {  // the size says how many elements there are
     const absl::Time start = absl::Now();
     opened.file->set_on_read(options.on_read);
-    absl::StatusOr<std::string> all = ReadAll(*opened.bytes, 0, static_cast<std::size_t>(UnsizedLimit()));
-    if (!all.ok()) return all.status();
-    absl::StatusOr<Layout> layout = ParseRaw(static_cast<std::int64_t>(all->size()), options);
-    if (!layout.ok()) return layout.status();
-    absl::StatusOr<Memory> memory = Memory::Of(Memory(*std::move(all)), options.hold);
-    if (!memory.ok()) return memory.status();
+    ASSIGN_OR_RETURN(std::string all, ReadAll(*opened.bytes, 0, static_cast<std::size_t>(UnsizedLimit())));
+    ASSIGN_OR_RETURN(Layout layout, ParseRaw(static_cast<std::int64_t>(all.size()), options));
+    ASSIGN_OR_RETURN(Memory memory, Memory::Of(Memory(std::move(all)), options.hold));
     Input input;
-    input.layout = *std::move(layout);
-    input.memory = *std::move(memory);
+    input.layout = std::move(layout);
+    input.memory = std::move(memory);
     input.read_time = absl::Now() - start;
     return one(std::move(input));
   }
   absl::StatusOr<Layout> layout;
   if (npy) {
-    const absl::StatusOr<absl::string_view> head = opened.bytes->Peek(kNpyHead);
-    if (!head.ok()) return head.status();
-    layout = ParseNpyHeader(*head, options.dtype);
+    ASSIGN_OR_RETURN(const absl::string_view head, opened.bytes->Peek(kNpyHead));
+    layout = ParseNpyHeader(head, options.dtype);
     if (layout.ok() && in_place) {
-      if (absl::Status status = CheckEnd(*opened.file, *layout); !status.ok()) return status;
+      RETURN_IF_ERROR(CheckEnd(*opened.file, *layout));
     }
   } else {
     layout = ParseRaw(opened.file->size(), options);
@@ -230,8 +222,7 @@ absl::StatusOr<std::unique_ptr<InputReader>> OpenOne(const Opened& opened, bool 
   const std::int64_t bytes = *ArrayBytes(layout->dtype, layout->shape);
   if (!in_place) {  // what follows the header is read in order
     std::string header(layout->offset, '\0');
-    const absl::Status status = ReadExactly(*opened.bytes, header.data(), static_cast<std::int64_t>(header.size()));
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(ReadExactly(*opened.bytes, header.data(), static_cast<std::int64_t>(header.size())));
   }
   return one(Load({.source = opened.bytes, .file = in_place ? opened.file : nullptr, .bytes = bytes},
                   *std::move(layout), options));
@@ -246,33 +237,28 @@ absl::Duration Input::ReadTime() const {
 }
 
 absl::StatusOr<Memory> ReadSource(const std::string& source, absl::Duration timeout) {
-  const absl::StatusOr<std::unique_ptr<FileBytes>> file = FileBytes::Open(source, timeout);
-  if (!file.ok()) return file.status();
-  const bool known = (*file)->regular();
+  ASSIGN_OR_RETURN(const std::unique_ptr<FileBytes> file, FileBytes::Open(source, timeout));
+  const bool known = file->regular();
   const auto limit = static_cast<std::size_t>(known ? std::numeric_limits<std::int64_t>::max() : UnsizedLimit());
-  absl::StatusOr<std::string> bytes = ReadAll(**file, static_cast<std::size_t>((*file)->size()), limit);
-  if (!bytes.ok()) return bytes.status();
-  return Memory(*std::move(bytes));
+  ASSIGN_OR_RETURN(std::string bytes, ReadAll(*file, static_cast<std::size_t>(file->size()), limit));
+  return Memory(std::move(bytes));
 }
 
 absl::StatusOr<std::unique_ptr<InputReader>> InputReader::Open(const std::string& source, const InputOptions& options) {
   try {
-    absl::StatusOr<Opened> opened = OpenSource(source, options);
-    if (!opened.ok()) return opened.status();
-    const absl::StatusOr<absl::string_view> head = opened->bytes->Peek(kHeadBytes);
-    if (!head.ok()) return head.status();
-    const absl::StatusOr<absl::string_view> format = FormatOf(opened->name, *head, opened->archive != nullptr, options);
-    if (!format.ok()) return format.status();
-    const bool named_arrays = *format == "npz" || *format == "safetensors";
+    ASSIGN_OR_RETURN(Opened opened, OpenSource(source, options));
+    ASSIGN_OR_RETURN(const absl::string_view head, opened.bytes->Peek(kHeadBytes));
+    ASSIGN_OR_RETURN(const absl::string_view format, FormatOf(opened.name, head, opened.archive != nullptr, options));
+    const bool named_arrays = format == "npz" || format == "safetensors";
     if (!options.arrays.empty() && !named_arrays) {
       return absl::InvalidArgumentError(
           "array: got a name; allowed: of an array in a .npz or .safetensors file, which this isn't");
     }
     InputOptions chosen = options;
     if (options.part.has_value() && !options.part->empty()) {
-      if (!named_arrays && *format != "csv" && *format != "jsonl") {
+      if (!named_arrays && format != "csv" && format != "jsonl") {
         return absl::InvalidArgumentError(
-            absl::StrCat("got the name ", *options.part, " in a .", *format,
+            absl::StrCat("got the name ", *options.part, " in a .", format,
                          " file; allowed: of an array in a .npz or .safetensors file, of a column of a text"));
       }
       if (named_arrays) {
@@ -281,30 +267,29 @@ absl::StatusOr<std::unique_ptr<InputReader>> InputReader::Open(const std::string
         chosen.columns = {*options.part};
       }
     }
-    if (opened->archive != nullptr && *format != "npz") {
-      return absl::InvalidArgumentError(absl::StrCat("format: got ", *format, " for a .npz file; allowed: npz, raw"));
+    if (opened.archive != nullptr && format != "npz") {
+      return absl::InvalidArgumentError(absl::StrCat("format: got ", format, " for a .npz file; allowed: npz, raw"));
     }
-    if (*format == "npz" && opened->archive == nullptr) {
+    if (format == "npz" && opened.archive == nullptr) {
       return absl::InvalidArgumentError("bad .npz file: Not a zip archive of .npy files");
     }
-    if (*format == "npz") return OpenNpz(opened->archive, chosen);
-    if (*format == "safetensors") {
-      const bool in_place = opened->file->regular() && opened->file->size() > 0 && !opened->decompressed;
+    if (format == "npz") return OpenNpz(opened.archive, chosen);
+    if (format == "safetensors") {
+      const bool in_place = opened.file->regular() && opened.file->size() > 0 && !opened.decompressed;
       if (in_place && source != "-") return OpenSafetensors(source, Memory::Map(source), chosen);
-      absl::StatusOr<std::string> all = ReadAll(*opened->bytes, 0, static_cast<std::size_t>(UnsizedLimit()));
-      if (!all.ok()) return all.status();
-      const auto owner = std::make_shared<const std::string>(*std::move(all));
+      ASSIGN_OR_RETURN(std::string all, ReadAll(*opened.bytes, 0, static_cast<std::size_t>(UnsizedLimit())));
+      const auto owner = std::make_shared<const std::string>(std::move(all));
       return OpenSafetensors(source, Memory(owner, *owner), chosen);
     }
-    if (*format == "csv" || *format == "jsonl") {
-      absl::StatusOr<std::unique_ptr<InputReader>> reader = OpenText(source, *opened, *format == "jsonl", chosen);
+    if (format == "csv" || format == "jsonl") {
+      absl::StatusOr<std::unique_ptr<InputReader>> reader = OpenText(source, opened, format == "jsonl", chosen);
       if (reader.ok()) {
         (*reader)->several_ = chosen.columns.empty() ? chosen.all_columns && !chosen.only_fields
                                                      : chosen.columns.size() > 1 || chosen.columns[0] == "all";
       }
       return reader;
     }
-    return OpenOne(*opened, *format == "npy", options);
+    return OpenOne(opened, format == "npy", options);
   } catch (const std::exception&) {  // std::bad_alloc, std::length_error
     return absl::ResourceExhaustedError("is too large for the memory of this process");
   }
@@ -312,36 +297,31 @@ absl::StatusOr<std::unique_ptr<InputReader>> InputReader::Open(const std::string
 
 absl::StatusOr<Input> ReadInput(const std::string& source, InputOptions options) {
   options.one_piece = options.in_memory = true;
-  const absl::StatusOr<std::unique_ptr<InputReader>> reader = InputReader::Open(source, options);
-  if (!reader.ok()) return reader.status();
-  absl::StatusOr<std::optional<Piece>> piece = (*reader)->Next();
-  if (!piece.ok()) return piece.status();
-  if (!piece->has_value()) return absl::InvalidArgumentError("has no array");
-  Input& input = (*piece)->input;
+  ASSIGN_OR_RETURN(const std::unique_ptr<InputReader> reader, InputReader::Open(source, options));
+  ASSIGN_OR_RETURN(std::optional<Piece> piece, reader->Next());
+  if (!piece.has_value()) return absl::InvalidArgumentError("has no array");
+  Input& input = piece->input;
   if (!input.status.ok()) return input.status;
-  input.notes = (*reader)->notes();
+  input.notes = reader->notes();
   return std::move(input);
 }
 
 absl::StatusOr<Layout> ParseRaw(std::int64_t size, const InputOptions& options) {
-  const absl::StatusOr<std::int64_t> width = DTypeBytes(options.dtype);
-  if (!width.ok()) return width.status();
+  ASSIGN_OR_RETURN(const std::int64_t width, DTypeBytes(options.dtype));
   if (options.offset < 0 || options.offset > size) {
     return absl::InvalidArgumentError(
         absl::StrCat("offset: got ", options.offset, "; allowed: 0 to ", size, ", the bytes of the file"));
   }
   const std::int64_t left = size - options.offset;
-  if (left % *width != 0 && !options.shape.has_value()) {
+  if (left % width != 0 && !options.shape.has_value()) {
     return absl::InvalidArgumentError(absl::StrCat("got ", left, " bytes after offset ", options.offset,
-                                                   "; allowed: multiples of the ", *width, " bytes of ",
-                                                   options.dtype));
+                                                   "; allowed: multiples of the ", width, " bytes of ", options.dtype));
   }
-  const std::vector<std::int64_t> shape = options.shape.value_or(std::vector<std::int64_t>{left / *width});
-  const absl::StatusOr<std::int64_t> expected = ArrayBytes(options.dtype, shape);
-  if (!expected.ok()) return expected.status();
-  if (*expected != left) {
+  const std::vector<std::int64_t> shape = options.shape.value_or(std::vector<std::int64_t>{left / width});
+  ASSIGN_OR_RETURN(const std::int64_t expected, ArrayBytes(options.dtype, shape));
+  if (expected != left) {
     return absl::InvalidArgumentError(absl::StrCat("got ", left, " bytes after offset ", options.offset,
-                                                   "; allowed: ", *expected, ", the bytes of shape (",
+                                                   "; allowed: ", expected, ", the bytes of shape (",
                                                    absl::StrJoin(shape, ", "), ") of ", options.dtype));
   }
   return Layout{.dtype = options.dtype, .shape = shape, .offset = static_cast<std::size_t>(options.offset)};

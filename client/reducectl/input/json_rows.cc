@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "kernels/system/status_macros.h"
 #include "nlohmann/json.hpp"
 
 namespace reduced::client {
@@ -74,10 +75,9 @@ absl::StatusOr<bool> JsonRows::TakeLine(absl::string_view* line) {
     searched = rest.size();
     buffer_.erase(0, std::exchange(begin_, 0));
     buffer_.resize(searched + kReadBytes);
-    const absl::StatusOr<std::size_t> got = source_->Read(buffer_.data() + searched, kReadBytes);
-    if (!got.ok()) return got.status();
-    buffer_.resize(searched + *got);
-    last_ = *got < kReadBytes;
+    ASSIGN_OR_RETURN(const std::size_t got, source_->Read(buffer_.data() + searched, kReadBytes));
+    buffer_.resize(searched + got);
+    last_ = got < kReadBytes;
   }
 }
 
@@ -103,7 +103,7 @@ absl::StatusOr<bool> JsonRows::Next() {
     if (next_line_++ == 1) absl::ConsumePrefix(&line, "\xEF\xBB\xBF");
     line = absl::StripAsciiWhitespace(line);
     if (line.empty()) continue;
-    if (absl::Status status = Parse(line); !status.ok()) return status;
+    RETURN_IF_ERROR(Parse(line));
     return true;
   }
 }

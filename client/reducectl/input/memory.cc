@@ -18,6 +18,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "kernels/system/status_macros.h"
 
 namespace reduced::client {
 
@@ -51,17 +52,15 @@ absl::StatusOr<Memory> Memory::Map(const std::string& path) {
 absl::StatusOr<Memory> Memory::Of(Memory memory, Hold hold) {
   if (hold != Hold::kShare || memory.shared() != nullptr) return memory;
   const absl::string_view bytes = memory.bytes();
-  absl::StatusOr<SharedBuffer> buffer = SharedBuffer::Allocate(static_cast<std::int64_t>(bytes.size()));
-  if (!buffer.ok()) return buffer.status();
-  std::copy(bytes.begin(), bytes.end(), static_cast<char*>(buffer->data()));
-  return Memory(*std::move(buffer), bytes.size());
+  ASSIGN_OR_RETURN(SharedBuffer buffer, SharedBuffer::Allocate(static_cast<std::int64_t>(bytes.size())));
+  std::copy(bytes.begin(), bytes.end(), static_cast<char*>(buffer.data()));
+  return Memory(std::move(buffer), bytes.size());
 }
 
 absl::StatusOr<Memory> Memory::Allocate(std::int64_t bytes, bool share) {
   if (share) {
-    absl::StatusOr<SharedBuffer> buffer = SharedBuffer::Allocate(bytes);
-    if (!buffer.ok()) return buffer.status();
-    return Memory(*std::move(buffer), static_cast<std::size_t>(bytes));
+    ASSIGN_OR_RETURN(SharedBuffer buffer, SharedBuffer::Allocate(bytes));
+    return Memory(std::move(buffer), static_cast<std::size_t>(bytes));
   }
   try {
     std::string own;

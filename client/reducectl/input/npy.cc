@@ -20,6 +20,7 @@
 #include "absl/strings/strip.h"
 #include "client/reducectl/input/input.h"
 #include "kernels/system/quoted.h"
+#include "kernels/system/status_macros.h"
 
 namespace reduced::client {
 namespace {
@@ -156,15 +157,13 @@ absl::Status ParseHeader(absl::string_view header, absl::string_view dtype_given
   if (descr.empty() || fortran_order.empty() || shape.empty()) {
     return HeaderError("'descr', 'fortran_order' or 'shape' is missing", header);
   }
-  absl::StatusOr<std::string> dtype = DTypeOf(descr, dtype_given, &layout->big_endian);
-  if (!dtype.ok()) return dtype.status();
+  ASSIGN_OR_RETURN(std::string dtype, DTypeOf(descr, dtype_given, &layout->big_endian));
   layout->fortran = fortran_order == "True";
   if (!layout->fortran && fortran_order != "False")
     return HeaderError("'fortran_order' is neither True nor False", header);
-  absl::StatusOr<std::vector<std::int64_t>> extents = ShapeOf(shape, header);
-  if (!extents.ok()) return extents.status();
-  layout->dtype = *std::move(dtype);
-  layout->shape = *std::move(extents);
+  ASSIGN_OR_RETURN(std::vector<std::int64_t> extents, ShapeOf(shape, header));
+  layout->dtype = std::move(dtype);
+  layout->shape = std::move(extents);
   return absl::OkStatus();
 }
 
@@ -229,10 +228,8 @@ absl::StatusOr<Layout> ParseNpyHeader(absl::string_view bytes, absl::string_view
 
   Layout layout;
   layout.offset = header_start + header_size;
-  absl::Status status = ParseHeader(bytes.substr(header_start, header_size), dtype, &layout);
-  if (!status.ok()) return status;
-  const absl::StatusOr<std::int64_t> expected = ArrayBytes(layout.dtype, layout.shape);
-  if (!expected.ok()) return expected.status();
+  RETURN_IF_ERROR(ParseHeader(bytes.substr(header_start, header_size), dtype, &layout));
+  RETURN_IF_ERROR(ArrayBytes(layout.dtype, layout.shape).status());
   return layout;
 }
 
@@ -242,8 +239,7 @@ absl::StatusOr<Layout> ParseNpy(absl::string_view bytes) {
   const auto size = static_cast<std::int64_t>(bytes.size());
   const std::int64_t end = static_cast<std::int64_t>(layout->offset) + *ArrayBytes(layout->dtype, layout->shape);
   const absl::string_view next = end < size ? bytes.substr(static_cast<std::size_t>(end)) : "";
-  const absl::Status status = CheckNpySize(*layout, size, next);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(CheckNpySize(*layout, size, next));
   return layout;
 }
 

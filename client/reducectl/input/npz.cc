@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/reducectl/input/elements.h"
+#include "kernels/system/status_macros.h"
 
 namespace reduced::client {
 namespace {
@@ -52,21 +53,18 @@ class NpzArrays final : public InputReader {
 
  private:
   absl::StatusOr<Input> ReadOne(const Archive::File& file) {
-    absl::StatusOr<std::unique_ptr<ByteSource>> member = Archive::Read(archive_, file);
-    if (!member.ok()) return member.status();
-    const auto bytes = std::make_shared<PeekedBytes>(*std::move(member));
-    const absl::StatusOr<absl::string_view> head = bytes->Peek(kNpyHead);
-    if (!head.ok()) return head.status();
-    absl::StatusOr<Layout> layout = ParseNpyHeader(*head, options_.dtype);
-    if (!layout.ok()) return layout.status();
+    ASSIGN_OR_RETURN(std::unique_ptr<ByteSource> member, Archive::Read(archive_, file));
+    const auto bytes = std::make_shared<PeekedBytes>(std::move(member));
+    ASSIGN_OR_RETURN(const absl::string_view head, bytes->Peek(kNpyHead));
+    ASSIGN_OR_RETURN(Layout layout, ParseNpyHeader(head, options_.dtype));
     // Before there is memory for as many elements as the header says.
-    if (absl::Status status = CheckNpySize(*layout, file.bytes); !status.ok()) return status;
-    std::string header(layout->offset, '\0');
+    RETURN_IF_ERROR(CheckNpySize(layout, file.bytes));
+    std::string header(layout.offset, '\0');
     if (absl::Status status = ReadExactly(*bytes, header.data(), static_cast<std::int64_t>(header.size()));
         !status.ok())
       return status;
-    const std::int64_t size = *ArrayBytes(layout->dtype, layout->shape);
-    return Load({.source = bytes, .bytes = size}, *std::move(layout), options_);
+    const std::int64_t size = *ArrayBytes(layout.dtype, layout.shape);
+    return Load({.source = bytes, .bytes = size}, std::move(layout), options_);
   }
 
   const std::shared_ptr<Archive> archive_;
@@ -105,9 +103,8 @@ absl::StatusOr<std::unique_ptr<InputReader>> OpenNpz(std::shared_ptr<Archive> ar
   if (archive->arrays().empty()) {
     return absl::InvalidArgumentError("is a zip archive without .npy files; allowed: what numpy.savez writes");
   }
-  absl::StatusOr<std::vector<Archive::File>> files = ArraysOf(*archive, options);
-  if (!files.ok()) return files.status();
-  return std::make_unique<NpzArrays>(std::move(archive), *std::move(files), options);
+  ASSIGN_OR_RETURN(std::vector<Archive::File> files, ArraysOf(*archive, options));
+  return std::make_unique<NpzArrays>(std::move(archive), std::move(files), options);
 }
 
 }  // namespace reduced::client

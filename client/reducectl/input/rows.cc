@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
+#include "kernels/system/status_macros.h"
 
 namespace reduced::client {
 namespace {
@@ -136,7 +137,7 @@ absl::StatusOr<bool> RowReader::Next() {
       case Step::kSkipped:
         break;
       case Step::kMore:
-        if (const absl::Status status = Fill(); !status.ok()) return status;
+        RETURN_IF_ERROR(Fill());
         break;
       case Step::kEnd:
         return false;
@@ -168,16 +169,15 @@ absl::Status RowReader::Fill() {
   const std::size_t wanted = std::max(kRead, 2 * left);
   if (left > 0) std::memmove(buffer_.data(), begin_, left);
   buffer_.resize(left + wanted + kBlock);
-  const absl::StatusOr<std::size_t> got = source_->Read(buffer_.data() + left, wanted);
-  if (!got.ok()) return got.status();
+  ASSIGN_OR_RETURN(const std::size_t got, source_->Read(buffer_.data() + left, wanted));
   begin_ = buffer_.data();
-  end_ = begin_ + left + *got;
-  last_ = *got < wanted;
-  std::fill_n(buffer_.data() + left + *got, kBlock, '\0');
+  end_ = begin_ + left + got;
+  last_ = got < wanted;
+  std::fill_n(buffer_.data() + left + got, kBlock, '\0');
   if (first) {
-    if (const absl::Status status = Begin(); !status.ok()) return status;
+    RETURN_IF_ERROR(Begin());
   }
-  if (*got > 0 && std::memchr(end_ - *got, '\0', *got) != nullptr) {
+  if (got > 0 && std::memchr(end_ - got, '\0', got) != nullptr) {
     return absl::InvalidArgumentError(
         absl::StrCat("isn't text: it has a NUL byte after line ", line_, "; allowed: text in UTF-8"));
   }

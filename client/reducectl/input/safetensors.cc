@@ -14,6 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "kernels/system/quoted.h"
+#include "kernels/system/status_macros.h"
 
 namespace reduced::client {
 namespace {
@@ -316,13 +317,13 @@ absl::StatusOr<std::vector<Tensor>> ParseSafetensors(absl::string_view file) {
   const absl::string_view text = file.substr(kSizeBytes, header);
   if (!absl::StartsWith(text, "{")) return BadTensors("header: got no JSON; allowed: an object");
   HeaderReader reader;
-  if (const absl::Status status = reader.Read(text); !status.ok()) return status;
+  RETURN_IF_ERROR(reader.Read(text));
   std::vector<Tensor>& tensors = reader.tensors;
   std::stable_sort(tensors.begin(), tensors.end(), [](const Tensor& a, const Tensor& b) {
     return std::tie(a.begin, a.end) < std::tie(b.begin, b.end);
   });
   const std::size_t data = kSizeBytes + header;
-  if (const absl::Status status = CheckTensors(tensors, file.size() - data); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckTensors(tensors, file.size() - data));
   for (Tensor& tensor : tensors) {
     tensor.begin += data;
     tensor.end += data;
@@ -334,7 +335,7 @@ absl::StatusOr<std::vector<std::pair<std::string, std::string>>> ParseSafetensor
   if (text.size() > kMaxHeaderBytes)
     return BadTensors("index: got ", text.size(), " bytes; allowed: up to ", kMaxHeaderBytes);
   IndexReader reader;
-  if (const absl::Status status = reader.Read(text); !status.ok()) return status;
+  RETURN_IF_ERROR(reader.Read(text));
   return std::move(reader.files);
 }
 

@@ -16,6 +16,7 @@
 #include "absl/strings/str_join.h"
 #include "client/reducectl/input/safetensors.h"
 #include "kernels/system/quoted.h"
+#include "kernels/system/status_macros.h"
 
 namespace reduced::client {
 namespace {
@@ -79,9 +80,7 @@ class SafetensorsArrays final : public InputReader {
     if (const auto bytes = ArrayBytes(input->layout.dtype, input->layout.shape); !bytes.ok()) return bytes.status();
     const std::shared_ptr<const Memory>& file = files_[found.file].bytes;
     const absl::string_view elements = file->bytes().substr(tensor.begin, tensor.end - tensor.begin);
-    absl::StatusOr<Memory> memory = Memory::Of(Memory(file, elements), options_.hold);
-    if (!memory.ok()) return memory.status();
-    input->memory = *std::move(memory);
+    ASSIGN_OR_RETURN(input->memory, Memory::Of(Memory(file, elements), options_.hold));
     return absl::OkStatus();
   }
 
@@ -102,10 +101,9 @@ std::string NamesOfTensors(const std::vector<FoundTensor>& found) {
 // The tensors of the files of an index.
 absl::Status ReadIndex(const std::string& path, absl::string_view text, std::vector<TensorFile>* files,
                        std::vector<FoundTensor>* found, std::vector<std::string>* notes) {
-  const auto index = ParseSafetensorsIndex(text);
-  if (!index.ok()) return index.status();
+  ASSIGN_OR_RETURN(const auto index, ParseSafetensorsIndex(text));
   std::map<std::string, std::set<std::string>> wanted;  // by file
-  for (const auto& [name, file] : *index) wanted[file].insert(name);
+  for (const auto& [name, file] : index) wanted[file].insert(name);
   const std::string folder = path.substr(0, path.rfind('/') + 1);  // none: npos + 1
   for (auto& [file, names] : wanted) {
     absl::StatusOr<Memory> bytes = Memory::Map(folder + file);
@@ -160,13 +158,12 @@ absl::StatusOr<std::unique_ptr<InputReader>> OpenSafetensors(const std::string& 
   if (IsSafetensorsIndex(path)) {
     if (const auto status = ReadIndex(path, file->bytes(), &files, &found, &notes); !status.ok()) return status;
   } else {
-    const absl::StatusOr<std::vector<Tensor>> tensors = ParseSafetensors(file->bytes());
-    if (!tensors.ok()) return tensors.status();
-    for (const Tensor& tensor : *tensors) found.push_back({0, tensor});
+    ASSIGN_OR_RETURN(const std::vector<Tensor> tensors, ParseSafetensors(file->bytes()));
+    for (const Tensor& tensor : tensors) found.push_back({0, tensor});
     files.push_back({"", std::make_shared<const Memory>(*std::move(file))});
   }
   if (found.empty()) return Refused("has no tensor");
-  if (const absl::Status status = ChooseTensors(options, &found); !status.ok()) return status;
+  RETURN_IF_ERROR(ChooseTensors(options, &found));
   return std::make_unique<SafetensorsArrays>(std::move(files), std::move(found), std::move(notes), options);
 }
 

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "kernels/system/status_macros.h"
 
 namespace reduced::client {
 namespace {
@@ -83,15 +84,13 @@ TextReader::TextReader(std::shared_ptr<ByteSource> source, const InputOptions& o
 absl::StatusOr<std::unique_ptr<TextReader>> TextReader::Open(std::shared_ptr<ByteSource> source,
                                                              const InputOptions& options, bool json) {
   std::unique_ptr<TextReader> reader(new TextReader(std::move(source), options, json));
-  const absl::Status status = json ? reader->ReadKeys() : reader->ReadHeader();
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(json ? reader->ReadKeys() : reader->ReadHeader());
   return reader;
 }
 
 absl::Status TextReader::ReadHeader() {
-  const absl::StatusOr<bool> any = rows_->Next();
-  if (!any.ok()) return any.status();
-  if (!*any) return absl::InvalidArgumentError("got an empty text; allowed: at least one row");
+  ASSIGN_OR_RETURN(const bool any, rows_->Next());
+  if (!any) return absl::InvalidArgumentError("got an empty text; allowed: at least one row");
   head_ = std::vector<std::string>(rows_->fields().begin(), rows_->fields().end());
   width_line_ = rows_->line();
   style_ = StyleOf(options_.comma, text_->delimiter());
@@ -100,9 +99,7 @@ absl::Status TextReader::ReadHeader() {
       return rows_->Error("got a carriage return within a line; allowed: lines that all end with LF, CR LF or CR");
     }
   }
-  const absl::StatusOr<bool> more = rows_->Next();
-  if (!more.ok()) return more.status();
-  second_ = *more;
+  ASSIGN_OR_RETURN(second_, rows_->Next());
   std::vector<std::string> names = head_;
   width_ = names.size();
   if (second_ && width_ == 2 && rows_->fields().size() == 2 && Strip(head_[1]).empty() &&
@@ -110,9 +107,7 @@ absl::Status TextReader::ReadHeader() {
     end_ = End::kDelimiter;  // of one column
     names.pop_back();
   }
-  const absl::StatusOr<bool> header = IsHeader(names);
-  if (!header.ok()) return header.status();
-  header_ = *header;
+  ASSIGN_OR_RETURN(header_, IsHeader(names));
   first_ = !header_;
   if (header_ && names.size() == 1 && options_.comma == Comma::kDecimal && options_.delimiter == '\0' &&
       absl::StrContains(names[0], ',')) {
@@ -121,7 +116,7 @@ absl::Status TextReader::ReadHeader() {
                      ", with --decimal ,; add --delimiter , if commas delimit the fields, too, else --delimiter ;"));
   }
   if (header_ && second_) {
-    if (absl::Status status = FitHeader(&names); !status.ok()) return status;
+    RETURN_IF_ERROR(FitHeader(&names));
   }
   const bool both =
       second_ && rows_->fields().size() > 1 && !OneNumber({rows_->fields().begin(), rows_->fields().end()}).empty();
@@ -138,9 +133,8 @@ absl::Status TextReader::ReadKeys() {
     if (wanted != kAll || options_.part.has_value()) json_->IndexOf(wanted);
   }
   for (const std::string& wanted : options_.fields) json_->IndexOf(wanted);
-  const absl::StatusOr<bool> any = rows_->Next();
-  if (!any.ok()) return any.status();
-  if (!*any) return absl::InvalidArgumentError("got an empty text; allowed: at least one row");
+  ASSIGN_OR_RETURN(const bool any, rows_->Next());
+  if (!any) return absl::InvalidArgumentError("got an empty text; allowed: at least one row");
   second_ = true;
   return Select(json_->names(), /*header=*/true);
 }
@@ -249,9 +243,8 @@ absl::Status TextReader::Select(const std::vector<std::string>& names, bool head
   std::vector<std::string> fields = options_.fields;
   if (options_.only_fields && fields.empty() && count == 1) fields = {"0"};
   for (const std::string& each : fields) {
-    const absl::StatusOr<std::size_t> index = IndexOf(each, names, header);
-    if (!index.ok()) return index.status();
-    fields_.emplace_back(header ? names[*index] : absl::StrCat(*index), *index, json_ != nullptr, style_,
+    ASSIGN_OR_RETURN(const std::size_t index, IndexOf(each, names, header));
+    fields_.emplace_back(header ? names[index] : absl::StrCat(index), index, json_ != nullptr, style_,
                          options_.missing_words);
   }
   if (options_.only_fields && !fields.empty()) return absl::OkStatus();
@@ -269,9 +262,8 @@ absl::Status TextReader::Select(const std::vector<std::string>& names, bool head
       for (std::size_t i = row_names_ ? 1 : 0; i < count; ++i) add(i);
       continue;
     }
-    const absl::StatusOr<std::size_t> index = IndexOf(each, names, header);
-    if (!index.ok()) return index.status();
-    add(*index);
+    ASSIGN_OR_RETURN(const std::size_t index, IndexOf(each, names, header));
+    add(index);
   }
   return absl::OkStatus();
 }
@@ -384,13 +376,13 @@ absl::Status TextReader::TakeRow(const std::vector<absl::string_view>& fields, s
       TakeText(column, field, line);
     } else if (column.status.ok()) {
       if (const char* const allowed = column.numbers.Append(field, line); allowed != nullptr) {
-        if (absl::Status status = BadField(column, field, allowed, line); !status.ok()) return status;
+        RETURN_IF_ERROR(BadField(column, field, allowed, line));
       }
     }
   }
   for (FieldColumn& column : fields_) {
     const absl::string_view field = fields[column.index()];
-    if (absl::Status status = column.Append(field, words_.Has(Strip(field)), line); !status.ok()) return status;
+    RETURN_IF_ERROR(column.Append(field, words_.Has(Strip(field)), line));
   }
   ++taken_;
   return absl::OkStatus();
@@ -401,16 +393,14 @@ absl::StatusOr<bool> TextReader::Read(std::size_t rows) {
   blocks_ += taken_ > 0 ? 1 : 0;
   for (std::size_t i = 0; i < rows; ++i) {
     if (std::exchange(first_, false)) {
-      if (absl::Status status = TakeRow({head_.begin(), head_.end()}, width_line_); !status.ok()) return status;
+      RETURN_IF_ERROR(TakeRow({head_.begin(), head_.end()}, width_line_));
       continue;
     }
     if (!std::exchange(second_, false)) {
-      const absl::StatusOr<bool> any = rows_->Next();
-      if (!any.ok()) return any.status();
-      more = *any;
+      ASSIGN_OR_RETURN(more, rows_->Next());
       if (!more) break;
     }
-    if (absl::Status status = TakeRow(rows_->fields(), rows_->line()); !status.ok()) return status;
+    RETURN_IF_ERROR(TakeRow(rows_->fields(), rows_->line()));
   }
   if (more) return true;
   if (taken_ == 0) {
@@ -426,11 +416,11 @@ absl::StatusOr<bool> TextReader::Read(std::size_t rows) {
     return absl::InvalidArgumentError(absl::StrCat("column: got \"", name, "\"; allowed: ", NamesText(names)));
   };
   for (Column& column : columns_) {
-    if (absl::Status status = seen(column.name, column.index); !status.ok()) return status;
+    RETURN_IF_ERROR(seen(column.name, column.index));
     if (column.text) EndText(column);
   }
   for (FieldColumn& column : fields_) {
-    if (absl::Status status = seen(column.name(), column.index()); !status.ok()) return status;
+    RETURN_IF_ERROR(seen(column.name(), column.index()));
     column.End();
   }
   // What is behind the last delimiter of each row, if that has none behind it.

@@ -16,6 +16,7 @@
 #include "absl/time/time.h"
 #include "client/reducectl/input/text.h"
 #include "kernels/algebra/dtype.h"
+#include "kernels/system/status_macros.h"
 
 namespace reduced::client {
 namespace {
@@ -27,9 +28,8 @@ class TextColumns final : public InputReader {
  public:
   static absl::StatusOr<std::unique_ptr<InputReader>> Open(std::shared_ptr<ByteSource> source, ReopenText reopen,
                                                            const InputOptions& options, bool json) {
-    absl::StatusOr<std::unique_ptr<TextReader>> text = TextReader::Open(std::move(source), options, json);
-    if (!text.ok()) return text.status();
-    std::unique_ptr<TextColumns> columns(new TextColumns(*std::move(text), std::move(reopen), options, json));
+    ASSIGN_OR_RETURN(std::unique_ptr<TextReader> text, TextReader::Open(std::move(source), options, json));
+    std::unique_ptr<TextColumns> columns(new TextColumns(std::move(text), std::move(reopen), options, json));
     const std::size_t wanted = columns->text_->columns().size();
     // The columns of JSON are known at its end only.
     columns->rows_ = options.one_piece || json
@@ -42,7 +42,7 @@ class TextColumns final : public InputReader {
     for (;;) {
       if (next_ == text_->columns().size() || !begun_) {
         if (!more_) return std::nullopt;
-        if (const absl::Status status = ReadBlock(); !status.ok()) return status;
+        RETURN_IF_ERROR(ReadBlock());
         if (text_->columns().empty()) return std::nullopt;  // only fields
       }
       const std::size_t position = next_++;
@@ -108,9 +108,7 @@ class TextColumns final : public InputReader {
     Memory elements = column.numbers.Take(options_.missing == Missing::kZero, &input.missing);
     if (options_.missing == Missing::kDropped) count -= input.missing.size();
     input.layout.shape = {static_cast<std::int64_t>(count)};
-    absl::StatusOr<Memory> memory = Memory::Of(std::move(elements), options_.hold);
-    if (!memory.ok()) return memory.status();
-    input.memory = *std::move(memory);
+    ASSIGN_OR_RETURN(input.memory, Memory::Of(std::move(elements), options_.hold));
     return piece;
   }
 
@@ -132,7 +130,7 @@ class TextColumns final : public InputReader {
         return column.numbers.changed() && column.status.ok();
       };
       if (std::none_of(text_->columns().begin(), text_->columns().end(), changed)) break;
-      if (const absl::Status status = Restart(); !status.ok()) return status;
+      RETURN_IF_ERROR(Restart());
     }
     only_ = !begun_ || restart_;
     begun_ = true;
@@ -147,18 +145,16 @@ class TextColumns final : public InputReader {
       return absl::InvalidArgumentError(absl::StrCat("a column has numbers of another type by line ", text_->line(),
                                                      " than before, and the input can't be read twice; add --dtype"));
     }
-    absl::StatusOr<std::shared_ptr<ByteSource>> source = reopen_();
-    if (!source.ok()) return source.status();
-    absl::StatusOr<std::unique_ptr<TextReader>> text = TextReader::Open(*std::move(source), options_, json_);
-    if (!text.ok()) return text.status();
-    for (TextReader::Column& column : (*text)->columns()) {
+    ASSIGN_OR_RETURN(std::shared_ptr<ByteSource> source, reopen_());
+    ASSIGN_OR_RETURN(std::unique_ptr<TextReader> text, TextReader::Open(std::move(source), options_, json_));
+    for (TextReader::Column& column : text->columns()) {
       for (TextReader::Column& before : text_->columns()) {
         if (before.index != column.index) continue;
         before.numbers.Start();
         column.numbers = before.numbers;
       }
     }
-    text_ = *std::move(text);
+    text_ = std::move(text);
     restart_ = true;
     return absl::OkStatus();
   }

@@ -23,6 +23,7 @@
 #include "client/reducectl/output/printable.h"
 #include "client/reducectl/output/render.h"
 #include "client/reducectl/output/statistics.h"
+#include "kernels/system/status_macros.h"
 
 namespace reduced::client {
 namespace {
@@ -140,7 +141,7 @@ absl::StatusOr<Comparison> Compare(const std::vector<std::string>& first, const 
     for (const std::string& text : second) b.Add(text);
     for (const Side* const side : {&a, &b}) {
       for (const Json& run : side->runs) {
-        if (const absl::Status same = CheckSame(a.runs.front(), run); !same.ok()) return same;
+        RETURN_IF_ERROR(CheckSame(a.runs.front(), run));
       }
     }
     for (const char* const key : kConfiguration) {

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/reducectl/loadtest/device.h"
+#include "kernels/system/status_macros.h"
 #include "reduced/cuda.h"
 
 namespace reduced::client {
@@ -29,11 +30,8 @@ class CudaBuffer final : public DeviceBuffer {
     if (const cudaError_t error = cudaMalloc(&memory_, static_cast<std::size_t>(bytes)); error != cudaSuccess) {
       return CudaError(error, absl::StrCat(bytes, " bytes of a GPU's memory").c_str());
     }
-    const absl::Status written = Write(data, bytes);
-    if (!written.ok()) return written;
-    absl::StatusOr<Region> region = ShareDevice(client, memory_, bytes);
-    if (!region.ok()) return region.status();
-    region_ = *std::move(region);
+    RETURN_IF_ERROR(Write(data, bytes));
+    ASSIGN_OR_RETURN(region_, ShareDevice(client, memory_, bytes));
     return absl::OkStatus();
   }
 
@@ -64,10 +62,9 @@ absl::Status DeviceBuffer::Available() {
 
 absl::StatusOr<std::unique_ptr<DeviceBuffer>> DeviceBuffer::Share(Client& client, const void* data,
                                                                   std::int64_t bytes) {
-  if (const absl::Status status = Available(); !status.ok()) return status;
+  RETURN_IF_ERROR(Available());
   auto buffer = std::make_unique<CudaBuffer>();
-  const absl::Status status = buffer->Fill(client, data, bytes);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(buffer->Fill(client, data, bytes));
   return buffer;
 }
 

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/system/status_macros.h"
 #include "proto/codec/op_call.h"
 
 namespace reduced::client {
@@ -28,26 +29,24 @@ Distribution::Distribution(DType dtype, std::vector<double> elements)
 }
 
 absl::StatusOr<RightAnswer> Distribution::Of(const std::string& op) const {
-  const absl::StatusOr<v1::OpCall> parsed = ParseOpText(op);
-  if (!parsed.ok()) return parsed.status();
-  const absl::StatusOr<OpCall> call = ParseCall("op", *parsed);
-  if (!call.ok()) return call.status();
-  if (const absl::Status status = Validate(*call, dtype_); !status.ok()) return status;
-  const OpParameters& given = call->given();
+  ASSIGN_OR_RETURN(const v1::OpCall parsed, ParseOpText(op));
+  ASSIGN_OR_RETURN(const OpCall call, ParseCall("op", parsed));
+  RETURN_IF_ERROR(Validate(call, dtype_));
+  const OpParameters& given = call.given();
   if (given.k > static_cast<std::int64_t>(elements_.size())) {
     return absl::InvalidArgumentError(
         absl::StrCat("size: got ", elements_.size(), " elements for ", op, "; allowed: ", given.k, " and more"));
   }
-  if (IsMatrix(call->op) || call->op == Op::kFingerprint) {
+  if (IsMatrix(call.op) || call.op == Op::kFingerprint) {
     return absl::InvalidArgumentError(
         absl::StrCat("op: got ", op, ", which is not verified; allowed: ops of elements"));
   }
   const double off = kLinearOff * std::max(std::abs(sorted_.front()), std::abs(sorted_.back()));
-  switch (call->op) {
+  switch (call.op) {
     case Op::kMedian:
-      return RightAnswer{Quantiles(*call).front()};
+      return RightAnswer{Quantiles(call).front()};
     case Op::kQuantile:
-      return RightAnswer{.tolerance = off, .array = Quantiles(*call)};
+      return RightAnswer{.tolerance = off, .array = Quantiles(call)};
     case Op::kHistogram:
       return RightAnswer{.array = Counts(given.edges)};
     case Op::kDistinct:
@@ -58,9 +57,9 @@ absl::StatusOr<RightAnswer> Distribution::Of(const std::string& op) const {
       return RightAnswer{Element(Mode())};
     case Op::kSkew:
     case Op::kKurtosis:
-      return Shape(call->op == Op::kKurtosis);
+      return Shape(call.op == Op::kKurtosis);
     default:
-      return RightAnswer{.array = Top(call->op, given.k)};
+      return RightAnswer{.array = Top(call.op, given.k)};
   }
 }
 

@@ -28,6 +28,7 @@
 #include "client/reducectl/loadtest/server.h"
 #include "client/reducectl/loadtest/work.h"
 #include "client/reducectl/output/printable.h"
+#include "kernels/system/status_macros.h"
 #include "reduced/client.h"
 
 namespace reduced::client {
@@ -74,9 +75,8 @@ absl::StatusOr<std::vector<Kind>> KindsOf(const LoadtestArguments& arguments) {
     }
   }
   if (arguments.profile.empty()) return kinds;
-  const absl::StatusOr<Memory> text = ReadSource(arguments.profile);
-  if (!text.ok()) return text.status();
-  return ParseProfile(std::string(text->bytes()), kinds.front());
+  ASSIGN_OR_RETURN(const Memory text, ReadSource(arguments.profile));
+  return ParseProfile(std::string(text.bytes()), kinds.front());
 }
 
 class Loadtest {
@@ -205,9 +205,8 @@ class Loadtest {
                                            progress.failed, absl::ToInt64Seconds(progress.elapsed)));
       };
     }
-    absl::StatusOr<StepResult> result = RunStep(*work_, options);
-    if (!result.ok()) return result.status();
-    run_.steps.push_back(*std::move(result));
+    ASSIGN_OR_RETURN(StepResult result, RunStep(*work_, options));
+    run_.steps.push_back(std::move(result));
     ShowProgress("");
     if (!Quiet()) std::cout << StepText(run_, run_.steps.back()) << std::flush;
     return absl::OkStatus();
@@ -220,8 +219,7 @@ class Loadtest {
     if (loads.empty()) loads.push_back(MaxConcurrency());
     for (const double load : loads) {
       if (interrupted && !run_.steps.empty()) break;
-      const absl::Status status = open ? RunOne(MaxConcurrency(), load) : RunOne(static_cast<int>(load), 0);
-      if (!status.ok()) return status;
+      RETURN_IF_ERROR(open ? RunOne(MaxConcurrency(), load) : RunOne(static_cast<int>(load), 0));
     }
     return absl::OkStatus();
   }
@@ -240,8 +238,7 @@ class Loadtest {
   absl::StatusOr<Outcome> Try(double rate) {
     constexpr int kMostTries = 3;
     for (int i = 0; i < kMostTries; ++i) {
-      const absl::Status status = RunOne(MaxConcurrency(), rate);
-      if (!status.ok()) return status;
+      RETURN_IF_ERROR(RunOne(MaxConcurrency(), rate));
       const Outcome outcome = OutcomeOf(run_.steps.back());
       if (outcome != Outcome::kUnclear || interrupted) return outcome;
     }
@@ -260,8 +257,7 @@ class Loadtest {
       high = *std::max_element(arguments().rates.begin(), arguments().rates.end());
       next = low;
     } else {
-      const absl::Status status = RunOne(std::min(MaxConcurrency(), 16), 0);
-      if (!status.ok()) return status;
+      RETURN_IF_ERROR(RunOne(std::min(MaxConcurrency(), 16), 0));
       const double capacity = run_.steps.back().PerSecond();
       if (run_.steps.back().Empty()) {
         run_.no_verdict = absl::StrCat("no request was measured at ", run_.steps.back().Name());
@@ -272,16 +268,15 @@ class Loadtest {
       next = capacity / 2;
     }
     for (int i = 0; i < kMostSteps && next > 0 && !interrupted; ++i) {
-      const absl::StatusOr<Outcome> outcome = Try(next);
-      if (!outcome.ok()) return outcome.status();
-      if (*outcome == Outcome::kUnclear) {
+      ASSIGN_OR_RETURN(const Outcome outcome, Try(next));
+      if (outcome == Outcome::kUnclear) {
         run_.no_verdict =
             run_.steps.back().Empty()
                 ? absl::StrFormat("no request was measured at %s", run_.steps.back().Name())
                 : absl::StrCat(run_.steps.back().Name(), " was not stable; see --duration and --stability");
         return absl::OkStatus();
       }
-      const bool met = *outcome == Outcome::kMet;
+      const bool met = outcome == Outcome::kMet;
       (met ? good : bad) = next;
       run_.met_rate = good;
       if (met && next >= high) break;

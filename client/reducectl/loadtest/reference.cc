@@ -16,6 +16,7 @@
 #include "client/reducectl/output/render.h"
 #include "kernels/algebra/dtype.h"
 #include "kernels/algebra/float_format.h"
+#include "kernels/system/status_macros.h"
 #include "reduced/host_array.h"
 #include "reduced/ops.h"
 
@@ -285,9 +286,8 @@ absl::StatusOr<std::vector<RightAnswer>> Expected(const std::vector<std::string>
       }
       if (IsOfDistribution(op)) {
         if (!distribution.has_value()) distribution.emplace(*DTypeFromName(dtype), ElementsOf(pass));
-        absl::StatusOr<RightAnswer> sorted = distribution->Of(op);
-        if (!sorted.ok()) return sorted.status();
-        answers.push_back(*std::move(sorted));
+        ASSIGN_OR_RETURN(RightAnswer sorted, distribution->Of(op));
+        answers.push_back(std::move(sorted));
         continue;
       }
       const std::optional<RightAnswer> answer = AnswerOf(pass, op);

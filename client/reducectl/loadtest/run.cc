@@ -32,6 +32,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "client/reducectl/loadtest/sender.h"
+#include "kernels/system/status_macros.h"
 
 namespace reduced::client {
 namespace {
@@ -94,8 +95,7 @@ class Step {
     const int threads = std::min(wanted, options_.concurrency);
     for (int i = 0; i < threads; ++i) senders_.emplace_back(work_, plan_, options_);
     for (int i = 0; i < options_.concurrency; ++i) {
-      const absl::Status status = senders_[static_cast<std::size_t>(i % threads)].AddSlot(work_, i);
-      if (!status.ok()) return status;
+      RETURN_IF_ERROR(senders_[static_cast<std::size_t>(i % threads)].AddSlot(work_, i));
     }
     std::vector<std::jthread> running;
     running.reserve(senders_.size());

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/time/time.h"
+#include "kernels/system/status_macros.h"
 
 namespace reduced::client {
 namespace {
@@ -29,9 +30,7 @@ Ns NowNs() {
 }
 
 absl::Status Sender::AddSlot(Work& work, std::size_t number) {
-  absl::StatusOr<std::unique_ptr<Caller>> caller = Caller::Make(work, number);
-  if (!caller.ok()) return caller.status();
-  slots_.emplace_back().caller = *std::move(caller);
+  ASSIGN_OR_RETURN(slots_.emplace_back().caller, Caller::Make(work, number));
   return absl::OkStatus();
 }
 

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "kernels/system/status_macros.h"
 
 namespace reduced::client {
 namespace {
@@ -76,34 +77,31 @@ absl::Status Work::Connect(const std::vector<Kind>& kinds) {
   for (int i = 0; i < options_.connections; ++i) {
     ClientOptions options = options_.client;
     options.max_attempts = 1;  // a refusal is a measurement, too
-    absl::StatusOr<std::unique_ptr<Client>> client = Client::Create(std::move(options));
-    if (!client.ok()) return client.status();
+    ASSIGN_OR_RETURN(std::unique_ptr<Client> client, Client::Create(std::move(options)));
     LoadConnection& connection = connections_.emplace_back();
-    connection.client = *std::move(client);
+    connection.client = std::move(client);
     for (const char* const via : {"session", "ring"}) {
       if (!Any(kinds, via)) continue;
       // Room for as many of the largest arrays as a small concurrency needs; beyond that requests wait for each other.
       SessionOptions session_options{.via = via};
       session_options.ring_bytes = std::clamp(16 * max_bytes_, session_options.ring_bytes, kMostRingBytes);
-      absl::StatusOr<std::unique_ptr<Session>> session = connection.client->OpenSession(session_options);
-      if (!session.ok()) return session.status();
-      connection.sessions.emplace(via, *std::move(session));
+      ASSIGN_OR_RETURN(std::unique_ptr<Session> session, connection.client->OpenSession(session_options));
+      connection.sessions.emplace(via, std::move(session));
     }
   }
   return absl::OkStatus();
 }
 
 absl::Status Work::AddItems(const Kind& kind, std::uint64_t* random) {
-  const absl::StatusOr<std::int64_t> width = DTypeBytes(kind.dtype);
-  if (!width.ok()) return width.status();
+  ASSIGN_OR_RETURN(const std::int64_t width, DTypeBytes(kind.dtype));
   const bool has_prod = std::find(kind.ops.begin(), kind.ops.end(), "prod") != kind.ops.end();
-  for (const std::int64_t bytes : DrawSizes(kind.sizes, *width, random)) {
-    if (bytes % *width != 0) {
+  for (const std::int64_t bytes : DrawSizes(kind.sizes, width, random)) {
+    if (bytes % width != 0) {
       return absl::InvalidArgumentError(
-          absl::StrCat("size: got ", bytes, " bytes for ", kind.dtype, "; allowed: multiples of ", *width));
+          absl::StrCat("size: got ", bytes, " bytes for ", kind.dtype, "; allowed: multiples of ", width));
     }
     Item& item = items_.emplace_back();
-    item.view = {nullptr, kind.dtype, {bytes / *width}};
+    item.view = {nullptr, kind.dtype, {bytes / width}};
     item.ops = kind.ops;
     item.options.engine = kind.engine;
     item.options.pipeline = kind.pipeline;
@@ -138,16 +136,13 @@ absl::Status Work::MakeArrays() {
                          [&](const Item& item) { return item.view.dtype == of && Goes(item, elements); });
     };
     if (goes_by("device_region")) {
-      absl::StatusOr<std::unique_ptr<DeviceBuffer>> copy =
-          DeviceBuffer::Share(*connections_.front().client, buffer->data(), bytes);
-      if (!copy.ok()) return copy.status();
-      device_elements_[dtype] = *std::move(copy);
+      ASSIGN_OR_RETURN(device_elements_[dtype],
+                       DeviceBuffer::Share(*connections_.front().client, buffer->data(), bytes));
     }
     if (goes_by("region")) {
-      absl::StatusOr<Region> region = connections_.front().client->Share(*buffer);
-      if (!region.ok()) return region.status();
+      ASSIGN_OR_RETURN(Region region, connections_.front().client->Share(*buffer));
       region_of[dtype] = regions_.size();
-      regions_.push_back(*std::move(region));
+      regions_.push_back(std::move(region));
     }
     elements_.emplace(dtype, *std::move(buffer));
   }
@@ -157,18 +152,14 @@ absl::Status Work::MakeArrays() {
     const std::int64_t offset = place(&used, item);
     item.view.data = static_cast<const char*>(elements_.at(dtype).data()) + offset;
     if (options_.verify) {
-      absl::StatusOr<std::vector<RightAnswer>> expected =
-          Expected(item.ops, dtype, item.view.data, item.view.shape.front());
-      if (!expected.ok()) return expected.status();
-      item.expected = *std::move(expected);
+      ASSIGN_OR_RETURN(item.expected, Expected(item.ops, dtype, item.view.data, item.view.shape.front()));
     }
     if (Goes(item, "region")) item.remote = regions_[region_of[dtype]].Array(dtype, item.view.shape, offset);
     if (Goes(item, "device_region")) item.remote = device_elements_[dtype]->Array(dtype, item.view.shape, offset);
     if (Goes(item, "resident") && !options_.include_fill) {
-      absl::StatusOr<ResidentArray> array = connections_.front().client->Put(item.view, PutOptionsOf(item));
-      if (!array.ok()) return array.status();
-      item.remote = *array;
-      kept_.push_back(*std::move(array));
+      ASSIGN_OR_RETURN(ResidentArray array, connections_.front().client->Put(item.view, PutOptionsOf(item)));
+      item.remote = array;
+      kept_.push_back(std::move(array));
     }
   }
   return absl::OkStatus();
@@ -191,11 +182,10 @@ void Work::Shuffle(const std::vector<Kind>& kinds, const std::vector<std::size_t
 absl::Status Work::Probe() {
   const std::size_t calls = std::max(items_.size(), connections_.size());
   for (std::size_t i = 0; i < calls; ++i) {
-    const absl::StatusOr<std::unique_ptr<Caller>> caller = Caller::Make(*this, i);
-    if (!caller.ok()) return caller.status();
+    ASSIGN_OR_RETURN(const std::unique_ptr<Caller> caller, Caller::Make(*this, i));
     const std::size_t index = i % items_.size();
-    (*caller)->Fill(index);
-    const absl::StatusOr<Reply> reply = (*caller)->Reduce(index);
+    caller->Fill(index);
+    const absl::StatusOr<Reply> reply = caller->Reduce(index);
     const Item& item = items_[index];
     if (!reply.ok()) return WithPlace(reply.status(), NameOf(item));
     const std::string wrong = options_.verify ? Mismatch(item.ops, item.expected, *reply) : "";
@@ -207,22 +197,17 @@ absl::Status Work::Probe() {
 absl::StatusOr<std::unique_ptr<Caller>> Caller::Make(Work& work, std::size_t slot) {
   std::unique_ptr<Caller> caller(new Caller(work, slot));
   if (!work.options().include_fill) return caller;
-  absl::StatusOr<SharedBuffer> buffer = SharedBuffer::Allocate(work.max_bytes());
-  if (!buffer.ok()) return buffer.status();
-  std::memset(buffer->data(), 1, static_cast<std::size_t>(buffer->bytes()));  // so that page faults aren't measured
+  ASSIGN_OR_RETURN(SharedBuffer buffer, SharedBuffer::Allocate(work.max_bytes()));
+  std::memset(buffer.data(), 1, static_cast<std::size_t>(buffer.bytes()));  // so that page faults aren't measured
   const std::vector<Item>& items = work.items();
   if (std::any_of(items.begin(), items.end(), [](const Item& item) { return Goes(item, "region"); })) {
-    absl::StatusOr<Region> region = caller->connection_.client->Share(*buffer);
-    if (!region.ok()) return region.status();
-    caller->region_ = *std::move(region);
+    ASSIGN_OR_RETURN(caller->region_, caller->connection_.client->Share(buffer));
   }
   if (std::any_of(items.begin(), items.end(), [](const Item& item) { return Goes(item, "device_region"); })) {
-    absl::StatusOr<std::unique_ptr<DeviceBuffer>> copy =
-        DeviceBuffer::Share(*caller->connection_.client, buffer->data(), buffer->bytes());
-    if (!copy.ok()) return copy.status();
-    caller->device_buffer_ = *std::move(copy);
+    ASSIGN_OR_RETURN(caller->device_buffer_,
+                     DeviceBuffer::Share(*caller->connection_.client, buffer.data(), buffer.bytes()));
   }
-  caller->buffer_ = *std::move(buffer);
+  caller->buffer_ = std::move(buffer);
   for (const Item& item : items) {
     caller->views_.push_back(item.view);
     caller->views_.back().data = caller->buffer_->data();
@@ -269,9 +254,8 @@ absl::StatusOr<Reply> Caller::Reduce(std::size_t index) {
   const Item& item = work_.items()[index];
   const ArrayView& view = buffer_.has_value() ? views_[index] : item.view;
   if (Goes(item, "resident") && buffer_.has_value()) {
-    const absl::StatusOr<ResidentArray> array = connection_.client->Put(view, PutOptionsOf(item));
-    if (!array.ok()) return array.status();
-    return Send(item, RemoteArray(*array));
+    ASSIGN_OR_RETURN(const ResidentArray array, connection_.client->Put(view, PutOptionsOf(item)));
+    return Send(item, RemoteArray(array));
   }
   if (!filled_.ok()) return filled_;
   if (item.remote.has_value()) return Send(item, buffer_.has_value() ? remotes_[index] : *item.remote);
