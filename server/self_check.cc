@@ -16,6 +16,7 @@
 #include "absl/time/time.h"
 #include "kernels/algebra/finalize.h"
 #include "kernels/engine/hang_watch.h"
+#include "kernels/system/status_macros.h"
 
 namespace reduced::server {
 namespace {
@@ -55,13 +56,12 @@ absl::Status CheckOne(Engine& engine, std::int32_t count, const ArrayRef& array)
                 });
   done.WaitForNotification();
   if (!result.ok()) return result.status();
-  const absl::StatusOr<std::vector<Value>> answers = Finalize(spec, result->state);
-  if (!answers.ok()) return answers.status();
+  ASSIGN_OR_RETURN(const std::vector<Value> answers, Finalize(spec, result->state));
   const std::vector<Value> right = CorrectAnswers<T>(count);
   for (std::size_t i = 0; i < right.size(); ++i) {
-    if ((*answers)[i] == right[i]) continue;
+    if (answers[i] == right[i]) continue;
     return absl::InternalError(absl::StrCat(std::string(RowOf(spec.ops[i]).name), " of 1 to ", count, ", as ",
-                                            std::string(RowOf(spec.dtype).name), ": got ", Text((*answers)[i]),
+                                            std::string(RowOf(spec.dtype).name), ": got ", Text(answers[i]),
                                             "; correct: ", Text(right[i])));
   }
   return absl::OkStatus();

@@ -26,6 +26,7 @@
 #include "kernels/system/failpoint.h"
 #include "kernels/system/memory.h"
 #include "kernels/system/mig.h"
+#include "kernels/system/status_macros.h"
 #include "reduced/v1/reduced.grpc.pb.h"
 #include "server/config/descriptors.h"
 #include "server/config/listener.h"
@@ -76,40 +77,35 @@ std::vector<ListenAddress> SocketAddresses(const ServerOptions& options) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options) {
-  const absl::Status valid = ValidateOptions(options);
-  if (!valid.ok()) return valid;
+  RETURN_IF_ERROR(ValidateOptions(options));
   ServerOptions with_memory = options;
   const MemoryShares memory = SharesOf(options, UsableMemory());
   with_memory.engines.memory = std::make_shared<MemoryBudget>(memory.requests, options.limits.caller_share);
   spdlog::info("memory: {} MiB for requests, {} MiB for the transport's buffers", memory.requests >> 20,
                memory.transport >> 20);
-  absl::StatusOr<std::unique_ptr<Engines>> engines = Engines::Start(with_memory.engines);
-  if (!engines.ok()) return engines.status();
-  if ((*engines)->Get(EngineKind::kCuda).ok()) {
+  ASSIGN_OR_RETURN(std::unique_ptr<Engines> engines, Engines::Start(with_memory.engines));
+  if (engines->Get(EngineKind::kCuda).ok()) {
     const absl::Status mig = CheckMig(std::getenv("CUDA_VISIBLE_DEVICES"), [] {
       const absl::StatusOr<std::unique_ptr<Nvml>> nvml = Nvml::Load();
       return nvml.ok() ? (*nvml)->CountMigInstances() : 0;
     });
     if (!mig.ok()) return mig;
   }
-  const absl::Status checked = SelfCheck(**engines, options.engines.on_hang);
-  if (!checked.ok()) return checked;
-  return Start(with_memory, *std::move(engines));
+  RETURN_IF_ERROR(SelfCheck(*engines, options.engines.on_hang));
+  return Start(with_memory, std::move(engines));
 }
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options, std::unique_ptr<Engines> engines) {
   absl::Status status = ValidateOptions(options);
   if (status.ok()) status = CheckAddresses(options);
   if (!status.ok()) return status;
-  absl::StatusOr<std::unique_ptr<Security>> security = Security::Load(options.security);
-  if (!security.ok()) return security.status();
-  auto server = std::unique_ptr<Server>(new Server(options, std::move(engines), *std::move(security)));
+  ASSIGN_OR_RETURN(std::unique_ptr<Security> security, Security::Load(options.security));
+  auto server = std::unique_ptr<Server>(new Server(options, std::move(engines), std::move(security)));
   server->LookAtGpus();
   {
     const SocketMode mode(options.unix_socket_mode);
     // Until all sockets are bound: of servers that start together, one gets them all.
-    const absl::StatusOr<SocketFolderLock> lock = SocketFolderLock::Take(SocketAddresses(options));
-    if (!lock.ok()) return lock.status();
+    ASSIGN_OR_RETURN(const SocketFolderLock lock, SocketFolderLock::Take(SocketAddresses(options)));
     const absl::Status regions = server->ListenForRegions();  // first: a client that is served may use it at once
     status = server->Listen();
     status.Update(regions);
@@ -177,15 +173,13 @@ absl::Status Server::Listen() {
   for (const ListenAddress& address : listen) {
     std::vector<std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor>> acceptors;  // by slot
     for (int slot = 0; slot < security_->SlotsFor(address); ++slot) {
-      auto credentials = security_->CredentialsFor(address, slot);
-      if (!credentials.ok()) return credentials.status();
+      ASSIGN_OR_RETURN(auto credentials, security_->CredentialsFor(address, slot));
       acceptors.push_back(builder.experimental().AddExternalConnectionAcceptor(
-          grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, *std::move(credentials)));
+          grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, std::move(credentials)));
     }
-    auto sockets = ListenSockets::Bind(address, options_.connections.keepalive_timeout);
-    if (!sockets.ok()) return sockets.status();
-    addresses_.push_back(BoundAddress(address, sockets->port()));
-    listeners.push_back({*std::move(sockets),
+    ASSIGN_OR_RETURN(auto sockets, ListenSockets::Bind(address, options_.connections.keepalive_timeout));
+    addresses_.push_back(BoundAddress(address, sockets.port()));
+    listeners.push_back({std::move(sockets),
                          [acceptors = std::move(acceptors), &peers = security_->peers()](
                              int listener, int connection, const std::string& peer, const Connections& open) {
                            const auto connected = [&open](const std::string& of) { return open.Has(of); };

@@ -13,6 +13,7 @@
 #include "kernels/algebra/layout.h"
 #include "kernels/algebra/op.h"
 #include "kernels/engine/pipelines.h"
+#include "kernels/system/status_macros.h"
 #include "proto/codec/enums.h"
 #include "proto/codec/op_call.h"
 
@@ -66,16 +67,13 @@ absl::Status ParseSpec(const v1::ReduceRequest& request, int max_ops, ReduceSpec
     return absl::InvalidArgumentError(
         absl::StrFormat("%s: got %d operations; allowed: 1 to %d", called ? "calls" : "ops", count, max_ops));
   }
-  absl::StatusOr<std::vector<OpCall>> calls = ParseCalls(request.calls(), spec->dtype);
-  if (!calls.ok()) return calls.status();
-  spec->ops = *std::move(calls);
+  ASSIGN_OR_RETURN(spec->ops, ParseCalls(request.calls(), spec->dtype));
   spec->ops.reserve(static_cast<std::size_t>(count));
   for (int i = 0; i < request.ops_size(); ++i) {
     const std::optional<Op> op = OpFromNumber(request.ops(i));
     if (!op.has_value()) return UnknownValue(absl::StrCat("ops[", i, "]"), request.ops(i));
     if (IsOfDistribution(request.ops(i))) {  // may need parameters, which it has not here
-      const absl::StatusOr<OpCall> call = ParseCall(absl::StrCat("ops[", i, "]"), request.ops(i));
-      if (!call.ok()) return call.status();
+      ASSIGN_OR_RETURN(const OpCall call, ParseCall(absl::StrCat("ops[", i, "]"), request.ops(i)));
     }
     spec->ops.push_back(*op);
   }
@@ -119,10 +117,9 @@ absl::Status CheckFields(const v1::ReduceRequest& request, const char* arrays) {
 template <class What, class... Shape>
 absl::Status ParseSide(const char* field, const v1::SideArray& from, FindSide find_side, SideArray* side,
                        const What& what, Shape... shape) {
-  absl::StatusOr<FoundSide> found = find_side(field, from);
-  if (!found.ok()) return found.status();
-  *side = found->array;
-  return Validate(what, found->shape, shape...);
+  ASSIGN_OR_RETURN(FoundSide found, find_side(field, from));
+  *side = found.array;
+  return Validate(what, found.shape, shape...);
 }
 
 absl::Status ParseSegments(const v1::Segments& from, FindSide find_side, Segments* to) {
@@ -167,21 +164,19 @@ absl::Status ParseOther(const char* field, OtherOperand operand, bool given, con
               : absl::StrCat(field, ": got an array without an op that takes it; allowed: none"));
   }
   if (!given) return absl::OkStatus();
-  absl::StatusOr<FoundSide> found = find_side(field, from);
-  if (!found.ok()) return found.status();
-  absl::StatusOr<std::vector<Dimension>> broadcast = Broadcast(field, found->shape, shape);
-  if (!broadcast.ok()) return broadcast.status();
-  to->emplace(OtherArray{found->array, *std::move(broadcast)});
+  ASSIGN_OR_RETURN(FoundSide found, find_side(field, from));
+  ASSIGN_OR_RETURN(std::vector<Dimension> broadcast, Broadcast(field, found.shape, shape));
+  to->emplace(OtherArray{found.array, std::move(broadcast)});
   for (OpCall& call : spec->ops) {
     if (!takes(call)) continue;
     const std::optional<DType> other = call.given().other;
-    if (other.has_value() && *other != found->array.dtype) {
+    if (other.has_value() && *other != found.array.dtype) {
       return absl::InvalidArgumentError(
           absl::StrFormat("calls.other: got %s with %s of %s; allowed: none, or its dtype", RowOf(*other).name, field,
-                          RowOf(found->array.dtype).name));
+                          RowOf(found.array.dtype).name));
     }
-    call = call.With(found->array.dtype);
-    if (absl::Status status = reduced::Validate(call, spec->dtype); !status.ok()) return status;
+    call = call.With(found.array.dtype);
+    RETURN_IF_ERROR(reduced::Validate(call, spec->dtype));
   }
   return absl::OkStatus();
 }
@@ -271,8 +266,8 @@ absl::Status ParsePartition(const v1::ReduceRequest& request, const char* field,
     reduced = ReducedDimensions({axes.data(), static_cast<std::size_t>(axes.size())}, shape.size());
     if (!reduced.ok()) return reduced.status();
   }
-  if (absl::Status status = CheckRows(request, shape, *reduced, question->spec); !status.ok()) return status;
-  if (absl::Status status = CheckStates(request, question->spec); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckRows(request, shape, *reduced, question->spec));
+  RETURN_IF_ERROR(CheckStates(request, question->spec));
   question->shape = ResultShape(shape, *reduced, request.axes().keepdims());
   Partition& to = question->partition.emplace(
       Partition{.layout = LayoutOf(shape, *reduced), .rows = shape.empty() ? 1 : shape.front()});

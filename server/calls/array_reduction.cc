@@ -11,6 +11,7 @@
 #include "kernels/engine/why_stop.h"
 #include "kernels/exact/answers.h"
 #include "kernels/system/quoted.h"
+#include "kernels/system/status_macros.h"
 #include "proto/codec/arrays_state.h"
 #include "proto/codec/values.h"
 #include "server/calls/shard_reduction.h"
@@ -37,7 +38,7 @@ absl::Status ArrayReduction::Prepare(const v1::ReduceRequest& request, Operand o
   if (!question.ok()) return question.status();
   spec_ = std::move(question->spec);
   wanted_ = question->wanted;
-  if (absl::Status status = Place(question->partition); !status.ok()) return status;
+  RETURN_IF_ERROR(Place(question->partition));
   job_ = {.spec = spec_,
           .array = operand_.elements.array,
           .deadline = call_.deadline,
@@ -98,7 +99,7 @@ absl::Status ArrayReduction::SetPartition(const v1::ReduceRequest& request, Ques
   job->weights = std::move(question.weights);
   if (wanted_.state) job->states = &states_;
   if (wanted_.op_errors) job->errors = &op_errors_;
-  if (absl::Status status = CheckSharded(); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckSharded());
   // The request stays valid until the job is done.
   job->place = [this, &request, grouped = partition.grouped(), shape = std::move(question.shape),
                 key_dtype = partition.keys.has_value() ? partition.keys->keys.dtype : DType::kI64](
@@ -106,8 +107,7 @@ absl::Status ArrayReduction::SetPartition(const v1::ReduceRequest& request, Ques
                    const std::byte* keys) -> absl::StatusOr<std::vector<std::byte*>> {
     ArrayResults::Form form{outputs, shape, groups, key_dtype, keys};
     if (grouped) form.shape.insert(form.shape.begin(), groups);
-    const absl::Status status = PrepareArrays(request, form);
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(PrepareArrays(request, form));
     return results_->data();
   };
   if (partition.uniform()) {  // what has no memory for its results waits for no lane
@@ -134,8 +134,7 @@ absl::Status ArrayReduction::PrepareArrays(const v1::ReduceRequest& request, con
     if (__builtin_mul_overflow(form.outputs, std::max(least, most), &bytes)) {
       bytes = std::numeric_limits<std::int64_t>::max();
     } else {
-      const absl::Status status = CheckStateBytes(form.outputs, form.outputs * least, call_.backend.limits);
-      if (!status.ok()) return status;
+      RETURN_IF_ERROR(CheckStateBytes(form.outputs, form.outputs * least, call_.backend.limits));
     }
     const absl::Status memory = call_.answer_memory.Grow(payers().Of(bytes), bytes, "the states of a request");
     if (!memory.ok()) return WithRetryHint(memory, kMemoryRetryDelay);
@@ -167,7 +166,7 @@ absl::Status ArrayReduction::AnswerStates() {
   for (std::size_t i = 0; i < states_.size(); ++i) {
     constexpr std::size_t kBetweenLooks = 1024;
     if (i % kBetweenLooks == 0) {
-      if (absl::Status why = call_.WhyStop(); !why.ok()) return why;
+      RETURN_IF_ERROR(call_.WhyStop());
     }
     AddOutput(spec_, states_[i], &state);
   }
@@ -179,12 +178,11 @@ absl::Status ArrayReduction::AnswerStates() {
 }
 
 absl::StatusOr<FoundSide> ArrayReduction::FindSide(const char* field, const v1::SideArray& side) {
-  absl::StatusOr<Operand> operand = ResolveSide(field, side, call_.backend, call_.admission.caller());
-  if (!operand.ok()) return operand.status();
-  FoundSide found{{operand->shape.dtype, operand->shape.count, operand->elements.array},
-                  {operand->dimensions.begin(), operand->dimensions.end()}};
-  sides_.push_back(std::move(operand->elements));
-  if (operand->sharded != nullptr) sharded_sides_.push_back({field, operand->sharded});
+  ASSIGN_OR_RETURN(Operand operand, ResolveSide(field, side, call_.backend, call_.admission.caller()));
+  FoundSide found{{operand.shape.dtype, operand.shape.count, operand.elements.array},
+                  {operand.dimensions.begin(), operand.dimensions.end()}};
+  sides_.push_back(std::move(operand.elements));
+  if (operand.sharded != nullptr) sharded_sides_.push_back({field, operand.sharded});
   return found;
 }
 
@@ -195,17 +193,16 @@ absl::Status ArrayReduction::Place(const std::optional<Partition>& partition) {
   const bool cpu = partition.has_value() && spec_.engine == EngineKind::kAuto && spec_.device.empty() &&
                    spec_.pipeline.empty() && operand_.elements.array.space != MemorySpace::kDevice;
   if (cpu) spec_.engine = EngineKind::kCpu;
-  absl::StatusOr<Placement> place = call_.backend.engines.Place(spec_, operand_.elements.array);
-  if (!place.ok()) return place.status();
-  engine_ = place->engine;
+  ASSIGN_OR_RETURN(Placement place, call_.backend.engines.Place(spec_, operand_.elements.array));
+  engine_ = place.engine;
   expected_us_ = ExpectedUs(engine_->calibration(), spec_, operand_.elements.array);
-  if (absl::Status status = CheckRunTime(); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckRunTime());
   if (cpu) {
-    place->reason = !partition->uniform()            ? "the array is in host memory, and reduced by groups or a mask"
-                    : partition->layout.outputs == 1 ? "the array is in host memory, and answered with arrays"
-                                                     : "the array is in host memory, and reduced along axes";
+    place.reason = !partition->uniform()            ? "the array is in host memory, and reduced by groups or a mask"
+                   : partition->layout.outputs == 1 ? "the array is in host memory, and answered with arrays"
+                                                    : "the array is in host memory, and reduced along axes";
   }
-  response_->mutable_execution()->set_reason(std::move(place->reason));
+  response_->mutable_execution()->set_reason(std::move(place.reason));
   return absl::OkStatus();
 }
 

@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/system/memory.h"
+#include "kernels/system/status_macros.h"
 #include "proto/codec/op_call.h"
 #include "proto/codec/values.h"
 #include "server/wire/arrays.h"
@@ -24,18 +25,16 @@ absl::Status ArrayResults::Prepare(const v1::ReduceRequest& request, const Reduc
                                    const Admission& admission, MemoryLease* answer,
                                    absl::FunctionRef<absl::Status()> why_stop, v1::ReduceResponse* response) {
   const std::int64_t key_bytes = form.keys == nullptr ? 0 : RowOf(form.key_dtype).bytes;
-  const absl::StatusOr<std::int64_t> bytes =
-      CheckResultBytes(request, spec, form.outputs, form.groups, key_bytes, backend_.limits);
-  if (!bytes.ok()) return bytes.status();
+  ASSIGN_OR_RETURN(const std::int64_t bytes,
+                   CheckResultBytes(request, spec, form.outputs, form.groups, key_bytes, backend_.limits));
   if (request.has_write_to()) {
     std::vector<std::int64_t> sizes;
     for (const OpCall& op : spec.ops) sizes.push_back(form.outputs * ResultBytes(op, spec.dtype));
     if (form.keys != nullptr) sizes.push_back(form.groups * key_bytes);
-    const absl::Status status = PrepareRegion(request.write_to(), sizes, admission.payers());
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(PrepareRegion(request.write_to(), sizes, admission.payers()));
   } else if (!request.has_keep()) {
     // As fields of the response, and encoded.
-    const absl::Status status = answer->Grow(admission.payers().Of(2 * *bytes), 2 * *bytes, "the results of a request");
+    const absl::Status status = answer->Grow(admission.payers().Of(2 * bytes), 2 * bytes, "the results of a request");
     if (!status.ok()) return WithRetryHint(status, kMemoryRetryDelay);
   }
   v1::PutArrayHeader header;  // the same of all results, but for the dtype and the shape
@@ -48,20 +47,18 @@ absl::Status ArrayResults::Prepare(const v1::ReduceRequest& request, const Reduc
     header.mutable_array()->set_dtype(ToProto(ResultDType(op, spec.dtype)));
     v1::ArrayResult* const result = response->add_arrays();
     result->set_op(ToProto(op.op));
-    const absl::StatusOr<std::byte*> data = Add(request, header, admission, result);
-    if (!data.ok()) return data.status();
-    data_.push_back(*data);
+    ASSIGN_OR_RETURN(std::byte* const data, Add(request, header, admission, result));
+    data_.push_back(data);
   }
   if (form.keys == nullptr) return absl::OkStatus();
   header.mutable_array()->clear_shape();
   header.mutable_array()->add_shape(form.groups);
   header.mutable_array()->set_dtype(ToProto(form.key_dtype));
-  const absl::StatusOr<std::byte*> keys = Add(request, header, admission, response->mutable_keys());
-  if (!keys.ok()) return keys.status();
+  ASSIGN_OR_RETURN(std::byte* const keys, Add(request, header, admission, response->mutable_keys()));
   const std::int64_t end = form.groups * key_bytes;
   for (std::int64_t done = 0; done < end; done += kBetweenStops) {
-    if (absl::Status why = why_stop(); !why.ok()) return why;
-    std::memcpy(*keys + done, form.keys + done, static_cast<std::size_t>(std::min(kBetweenStops, end - done)));
+    RETURN_IF_ERROR(why_stop());
+    std::memcpy(keys + done, form.keys + done, static_cast<std::size_t>(std::min(kBetweenStops, end - done)));
   }
   return absl::OkStatus();
 }
@@ -69,33 +66,26 @@ absl::Status ArrayResults::Prepare(const v1::ReduceRequest& request, const Reduc
 absl::StatusOr<std::byte*> ArrayResults::Add(const v1::ReduceRequest& request, const v1::PutArrayHeader& header,
                                              const Admission& admission, v1::ArrayResult* result) {
   *result->mutable_array() = header.array();
-  absl::StatusOr<ResidentArray> array = ParsePut(header, backend_.limits, admission.caller());
-  if (!array.ok()) return array.status();
+  ASSIGN_OR_RETURN(ResidentArray array, ParsePut(header, backend_.limits, admission.caller()));
   if (request.has_write_to()) {
     const Piece& piece = pieces_[added_++];
     result->set_written_at(part_.offset + piece.at);
     return collected_->data() + piece.at;
   }
   if (!request.has_keep()) {
-    FillWithZeros(static_cast<std::size_t>(array->bytes), result->mutable_data());
+    FillWithZeros(static_cast<std::size_t>(array.bytes), result->mutable_data());
     return reinterpret_cast<std::byte*>(result->mutable_data()->data());
   }
-  const absl::StatusOr<Engine*> cpu = backend_.engines.Get(EngineKind::kCpu);
-  if (!cpu.ok()) return cpu.status();
-  array->device = (*cpu)->info().name;
-  absl::Status status = backend_.arrays.CheckRoom();
-  if (!status.ok()) return status;
+  ASSIGN_OR_RETURN(Engine* const cpu, backend_.engines.Get(EngineKind::kCpu));
+  array.device = cpu->info().name;
+  RETURN_IF_ERROR(backend_.arrays.CheckRoom());
   if (backend_.security != nullptr) {
-    auto quota = backend_.security->quotas().TakeArray(admission.account(), array->bytes);
-    if (!quota.ok()) return quota.status();
-    array->quota = *std::move(quota);
+    ASSIGN_OR_RETURN(array.quota, backend_.security->quotas().TakeArray(admission.account(), array.bytes));
   }
-  absl::StatusOr<std::unique_ptr<ArrayMemory>> memory = (*cpu)->Allocate(array->bytes, admission.key());
-  if (!memory.ok()) return memory.status();
-  array->memory = *std::move(memory);
+  ASSIGN_OR_RETURN(array.memory, cpu->Allocate(array.bytes, admission.key()));
   // Host memory of the array's own, which nobody else knows yet.
-  auto* const data = static_cast<std::byte*>(const_cast<void*>(array->memory->array().data));
-  keep_.push_back(*std::move(array));
+  auto* const data = static_cast<std::byte*>(const_cast<void*>(array.memory->array().data));
+  keep_.push_back(std::move(array));
   results_.push_back(result);
   return data;
 }
@@ -112,15 +102,11 @@ absl::Status ArrayResults::PrepareRegion(const v1::RegionPart& write_to, const s
     }
     pieces_.push_back({.at = end - each, .bytes = each});
   }
-  absl::StatusOr<WritablePart> part = backend_.regions.FindWritable(write_to, end);
-  if (!part.ok()) return part.status();
-  part_ = *std::move(part);
+  ASSIGN_OR_RETURN(part_, backend_.regions.FindWritable(write_to, end));
   absl::StatusOr<MemoryLease> memory = MemoryLease::Take(payers.Of(end), end, "the results of a request");
   if (!memory.ok()) return WithRetryHint(memory.status(), kMemoryRetryDelay);
   memory_ = *std::move(memory);
-  absl::StatusOr<RegionResults> collected = RegionResults::Allocate(end);
-  if (!collected.ok()) return collected.status();
-  collected_ = *std::move(collected);
+  ASSIGN_OR_RETURN(collected_, RegionResults::Allocate(end));
   return absl::OkStatus();
 }
 
@@ -138,8 +124,7 @@ absl::Status ArrayResults::Answer(const std::vector<absl::Status>& errors, absl:
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
     if (has_error(i)) continue;
     const Piece& piece = pieces_[i];
-    const absl::Status status = collected_->CopyTo(part_, piece.at, piece.bytes, why_stop);
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(collected_->CopyTo(part_, piece.at, piece.bytes, why_stop));
   }
   if (collected_.has_value()) {
     collected_.reset();

@@ -20,6 +20,7 @@
 #include "kernels/engine/memory_budget.h"
 #include "kernels/engine/stopwatch.h"
 #include "kernels/engine/why_stop.h"
+#include "kernels/system/status_macros.h"
 #include "server/calls/admission.h"
 #include "server/calls/calls.h"
 #include "server/calls/watchdog.h"
@@ -76,16 +77,15 @@ class GetCall final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     v1::GetArrayRequest request;
     if (status.ok()) status = Decode(bytes, admission_.payers(), &lease, &request);
     if (!status.ok()) return status;
-    absl::StatusOr<std::shared_ptr<const ResidentArray>> array =
-        backend_.arrays.Find(request.id(), admission_.caller(), &description_);
-    if (!array.ok()) return array.status();
+    ASSIGN_OR_RETURN(std::shared_ptr<const ResidentArray> array,
+                     backend_.arrays.Find(request.id(), admission_.caller(), &description_));
     // A message, its encoding, and the encoding before it, which the transport may still have.
-    const std::int64_t held = 3 * std::min(kChunkBytes, (*array)->bytes) + kUncountedBytes;
+    const std::int64_t held = 3 * std::min(kChunkBytes, array->bytes) + kUncountedBytes;
     absl::StatusOr<MemoryLease> memory =
         MemoryLease::Take(admission_.payers().Of(held), held, "the chunks of an array");
     if (!memory.ok()) return WithRetryHint(memory.status(), kMemoryRetryDelay);
     memory_ = MemoryLease::Share(*std::move(memory));
-    array_ = *std::move(array);
+    array_ = std::move(array);
     return absl::OkStatus();
   }
 

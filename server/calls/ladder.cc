@@ -43,6 +43,7 @@
 #include "kernels/engine/pipelines.h"
 #include "kernels/engine/stopwatch.h"
 #include "kernels/engine/why_stop.h"
+#include "kernels/system/status_macros.h"
 #include "proto/codec/values.h"
 #include "server/calls/admission.h"
 #include "server/calls/await.h"
@@ -131,9 +132,8 @@ absl::Status FillStep(const ReduceSpec& spec, const Measurement& measured, const
   bool same_bits = true;
   std::optional<Value> last;
   for (const State& state : measured.states) {
-    const absl::StatusOr<std::vector<Value>> values = Finalize(spec, state);
-    if (!values.ok()) return values.status();
-    const Value& value = values->front();
+    ASSIGN_OR_RETURN(const std::vector<Value> values, Finalize(spec, state));
+    const Value& value = values.front();
     correct = correct && expected.Allows(value);
     same_bits = same_bits && (!last.has_value() || SameBits(*last, value));
     last = value;
@@ -191,12 +191,8 @@ class Ladders::Call final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     v1::LadderRequest request;
     if (status.ok()) status = Decode(bytes, admission_.payers(), &lease, &request);
     if (!status.ok()) return status;
-    absl::StatusOr<ParsedLadder> parsed = ParseLadder(request, ladders_.backend_.engines, ladders_.backend_.limits);
-    if (!parsed.ok()) return parsed.status();
-    ladder_ = *std::move(parsed);
-    const absl::StatusOr<Engine*> cpu = ladders_.backend_.engines.Get(EngineKind::kCpu);
-    if (!cpu.ok()) return cpu.status();
-    cpu_ = *cpu;
+    ASSIGN_OR_RETURN(ladder_, ParseLadder(request, ladders_.backend_.engines, ladders_.backend_.limits));
+    ASSIGN_OR_RETURN(cpu_, ladders_.backend_.engines.Get(EngineKind::kCpu));
     return absl::OkStatus();
   }
 
@@ -217,18 +213,17 @@ class Ladders::Call final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
                                  [this] { return WhyStop(cancelled_, deadline_, limit_); });
     if (!generated.ok()) return generated.status();
     const ArrayRef array{generated->data(), MemorySpace::kHost};
-    const absl::StatusOr<Expected> expected = Expect(array);
-    if (!expected.ok()) return expected.status();
+    ASSIGN_OR_RETURN(const Expected expected, Expect(array));
 
     v1::LadderReply reply;
     reply.mutable_start()->set_bytes(bytes);
     reply.mutable_start()->set_steps(static_cast<int>(ladder_.rungs.size()));
-    ToProto(expected->value, reply.mutable_start()->mutable_expected());
+    ToProto(expected.value, reply.mutable_start()->mutable_expected());
     absl::Status status = Write(reply);
     for (absl::Span<const LadderRung> rest = ladder_.rungs; status.ok() && !rest.empty();) {
       const absl::Span<const LadderRung> rungs = rest.first(RungsAtOnce(rest));
       rest.remove_prefix(rungs.size());
-      status = ClimbRungs(rungs, array, *expected);
+      status = ClimbRungs(rungs, array, expected);
     }
     return status;
   }
@@ -240,9 +235,8 @@ class Ladders::Call final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
     const auto result =
         Await<absl::StatusOr<Answer>>([&](Engine::Done done) { cpu_->Reduce(JobOf(spec, array), std::move(done)); });
     if (!result.ok()) return result.status();
-    const absl::StatusOr<std::vector<Value>> values = Finalize(spec, result->state);
-    if (!values.ok()) return values.status();
-    return ExpectedOf(spec, *values);
+    ASSIGN_OR_RETURN(const std::vector<Value> values, Finalize(spec, result->state));
+    return ExpectedOf(spec, values);
   }
 
   // How many of the next rungs are measured in turns.
@@ -277,8 +271,7 @@ class Ladders::Call final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
   absl::Status Write(const v1::LadderReply& reply) {
     grpc::ByteBuffer encoded;
     MemoryLease lease;
-    const absl::Status status = Encode(reply, admission_.payers(), &lease, &encoded);
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(Encode(reply, admission_.payers(), &lease, &encoded));
     const bool ok = Await<bool>([&](absl::AnyInvocable<void(bool) &&> written) {
       written_ = std::move(written);
       watch_.Await(Wait::kResponse, admission_.key());

@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/matmul/host.h"
+#include "kernels/system/status_macros.h"
 #include "proto/codec/values.h"
 #include "server/calls/await.h"
 #include "server/sources/generated_array.h"
@@ -51,20 +52,15 @@ absl::StatusOr<Matrices> MakeMatrices(const ParsedLadder& ladder, int threads,
     return GeneratedArray::Generate(contents, std::max<std::int64_t>(bytes, 1), threads, why_stop);
   };
   const Contents zeros{.dtype = matmul.spec.dtype, .fill = 0};
-  absl::StatusOr<GeneratedArray> a = make(ContentsOf(ladder, /*of_b=*/false), matmul.spec.bytes_a());
-  if (!a.ok()) return a.status();
-  absl::StatusOr<GeneratedArray> b = make(ContentsOf(ladder, /*of_b=*/true), matmul.spec.bytes_b());
-  if (!b.ok()) return b.status();
-  absl::StatusOr<GeneratedArray> c = make(zeros, matmul.spec.bytes_c());
-  if (!c.ok()) return c.status();
-  Matrices matrices{*std::move(a), *std::move(b), *std::move(c), std::nullopt, ExpectedProduct(matmul.spec)};
+  ASSIGN_OR_RETURN(GeneratedArray a, make(ContentsOf(ladder, /*of_b=*/false), matmul.spec.bytes_a()));
+  ASSIGN_OR_RETURN(GeneratedArray b, make(ContentsOf(ladder, /*of_b=*/true), matmul.spec.bytes_b()));
+  ASSIGN_OR_RETURN(GeneratedArray c, make(zeros, matmul.spec.bytes_c()));
+  Matrices matrices{std::move(a), std::move(b), std::move(c), std::nullopt, ExpectedProduct(matmul.spec)};
   const void* const left = matrices.a.data();
   const void* const right = matrices.b.data();
   absl::Status status = matrices.expected.Study(left, right, why_stop);
   if (status.ok() && !matmul.source_fill) {
-    absl::StatusOr<GeneratedArray> values = make(zeros, ExpectedProduct::ValuesBytesOf(matmul.spec));
-    if (!values.ok()) return values.status();
-    matrices.values = *std::move(values);
+    ASSIGN_OR_RETURN(matrices.values, make(zeros, ExpectedProduct::ValuesBytesOf(matmul.spec)));
     status = matrices.expected.Multiply(left, right, threads, matrices.values->data(), why_stop);
   }
   if (!status.ok()) return status;
@@ -99,8 +95,7 @@ absl::Status ClimbMatmul(const ParsedLadder& ladder, Engine& cpu, const MatmulCa
       MemoryLease::Take(call.payer, HostBytes(matmul), "the matrices of a ladder");
   if (!lease.ok()) return WithRetryHint(lease.status(), kRetryDelay);
   const auto why_stop = [&call] { return WhyStop(call.cancelled, call.deadline, call.limit); };
-  absl::StatusOr<Matrices> matrices = MakeMatrices(ladder, cpu.info().parallel_units, why_stop);
-  if (!matrices.ok()) return matrices.status();
+  ASSIGN_OR_RETURN(Matrices matrices, MakeMatrices(ladder, cpu.info().parallel_units, why_stop));
 
   v1::LadderReply start;
   start.mutable_start()->set_bytes(matmul.bytes());
@@ -111,10 +106,10 @@ absl::Status ClimbMatmul(const ParsedLadder& ladder, Engine& cpu, const MatmulCa
     if (!status.ok()) break;
     MatmulJob job{
         .spec = rung.spec,
-        .a = matrices->a.data(),
-        .b = matrices->b.data(),
-        .c = matrices->c.data(),
-        .is_right = [&] { return matrices->expected.Allows(matrices->c.data(), [&] { return !why_stop().ok(); }); },
+        .a = matrices.a.data(),
+        .b = matrices.b.data(),
+        .c = matrices.c.data(),
+        .is_right = [&] { return matrices.expected.Allows(matrices.c.data(), [&] { return !why_stop().ok(); }); },
         .deadline = call.deadline,
         .cancelled = call.cancelled,
         .limit = call.limit,

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/system/status_macros.h"
 
 namespace reduced::server {
 namespace {
@@ -22,12 +23,10 @@ absl::Span<const std::int64_t> DimensionsOf(const Message& message) {
 
 template <class Message>
 absl::StatusOr<Operand> Inline(const Message& message, Backend& backend, absl::string_view /*caller*/) {
-  const absl::StatusOr<ArrayShape> shape = ParseArray(message.array(), backend.limits);
-  if (!shape.ok()) return shape.status();
+  ASSIGN_OR_RETURN(const ArrayShape shape, ParseArray(message.array(), backend.limits));
   const auto bytes = static_cast<std::int64_t>(message.inline_data().size());
-  const absl::Status status = CheckElementBytes("inline_data", bytes, message.array(), *shape);
-  if (!status.ok()) return status;
-  return Operand{*shape, DimensionsOf(message), {.array = {message.inline_data().data(), MemorySpace::kHost}}};
+  RETURN_IF_ERROR(CheckElementBytes("inline_data", bytes, message.array(), shape));
+  return Operand{shape, DimensionsOf(message), {.array = {message.inline_data().data(), MemorySpace::kHost}}};
 }
 
 template <class Message>
@@ -35,11 +34,9 @@ absl::StatusOr<Operand> Resident(const Message& message, Backend& backend, absl:
   if (message.has_array()) {
     return absl::InvalidArgumentError("array: got one beside array_id; allowed: none, since the array has its own");
   }
-  absl::StatusOr<std::shared_ptr<const ResidentArray>> array = backend.arrays.Find(message.array_id(), caller);
-  if (!array.ok()) return array.status();
-  Operand operand{
-      {(*array)->dtype, (*array)->count, (*array)->bytes}, (*array)->shape, {.array = (*array)->memory->array()}};
-  if (const ShardedArray* const sharded = (*array)->sharded) {
+  ASSIGN_OR_RETURN(std::shared_ptr<const ResidentArray> array, backend.arrays.Find(message.array_id(), caller));
+  Operand operand{{array->dtype, array->count, array->bytes}, array->shape, {.array = array->memory->array()}};
+  if (const ShardedArray* const sharded = array->sharded) {
     const std::vector<ArrayShard>& shards = sharded->shards();
     const auto has_elements = [](const ArrayShard& shard) { return shard.count > 0; };
     if (std::count_if(shards.begin(), shards.end(), has_elements) > 1) {
@@ -48,17 +45,15 @@ absl::StatusOr<Operand> Resident(const Message& message, Backend& backend, absl:
       operand.elements.array = shards.front().memory->array();
     }
   }
-  operand.elements.held = *std::move(array);
+  operand.elements.held = std::move(array);
   return operand;
 }
 
 template <class Message>
 absl::StatusOr<Operand> Region(const Message& message, Backend& backend, absl::string_view /*caller*/) {
-  const absl::StatusOr<ArrayShape> shape = ParseArray(message.array(), backend.limits);
-  if (!shape.ok()) return shape.status();
-  absl::StatusOr<HeldArray> elements = backend.regions.Find(message.region(), shape->bytes);
-  if (!elements.ok()) return elements.status();
-  return Operand{*shape, DimensionsOf(message), *std::move(elements)};
+  ASSIGN_OR_RETURN(const ArrayShape shape, ParseArray(message.array(), backend.limits));
+  ASSIGN_OR_RETURN(HeldArray elements, backend.regions.Find(message.region(), shape.bytes));
+  return Operand{shape, DimensionsOf(message), std::move(elements)};
 }
 
 // A source that a message can name.
@@ -120,11 +115,9 @@ absl::StatusOr<Operand> ResolveOperand(const v1::ReduceRequest& request, Outside
   if (FindSource(request) != nullptr) {
     return absl::InvalidArgumentError("source: got one beside elements in the arena; allowed: none");
   }
-  const absl::StatusOr<ArrayShape> shape = ParseArray(request.array(), limits);
-  if (!shape.ok()) return shape.status();
-  const absl::Status status = CheckElementBytes("elements", outside.bytes, request.array(), *shape);
-  if (!status.ok()) return status;
-  return Operand{*shape, request.array().shape(), std::move(outside.elements)};
+  ASSIGN_OR_RETURN(const ArrayShape shape, ParseArray(request.array(), limits));
+  RETURN_IF_ERROR(CheckElementBytes("elements", outside.bytes, request.array(), shape));
+  return Operand{shape, request.array().shape(), std::move(outside.elements)};
 }
 
 }  // namespace reduced::server

@@ -15,6 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/system/failpoint.h"
+#include "kernels/system/status_macros.h"
 
 namespace reduced::server {
 namespace {
@@ -52,7 +53,7 @@ Poller::~Poller() {
 absl::Status Poller::Add(std::shared_ptr<PolledRing> ring) {
   const absl::MutexLock lock(&mutex_);
   if (!thread_.joinable()) {
-    if (const absl::Status status = Start(); !status.ok()) return status;
+    RETURN_IF_ERROR(Start());
   }
   // Here, so that its error is an error of the session. The thread knows the ring before it sees an event: see
   // TakeNews.

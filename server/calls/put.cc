@@ -30,6 +30,7 @@
 #include "absl/time/time.h"
 #include "kernels/engine/stopwatch.h"
 #include "kernels/engine/why_stop.h"
+#include "kernels/system/status_macros.h"
 #include "server/calls/admission.h"
 #include "server/calls/calls.h"
 #include "server/calls/chunk_feeder.h"
@@ -99,21 +100,17 @@ class PutCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
 
   // Handles the message that has arrived.
   absl::Status Take() {
-    const absl::Status size = CheckMessageSize(message_.Length(), backend_.limits.max_message_bytes);
-    if (!size.ok()) return size;
+    RETURN_IF_ERROR(CheckMessageSize(message_.Length(), backend_.limits.max_message_bytes));
     MemoryLease lease;
     v1::PutArrayRequest request;
-    const auto got = feeder_.Take(message_, admission_.payers(), &lease, &request);
-    if (!got.ok()) return got.status();
-    return *got == ChunkFeeder<v1::PutArrayRequest>::Got::kHeader ? Begin(request.header()) : Write();
+    ASSIGN_OR_RETURN(const auto got, feeder_.Take(message_, admission_.payers(), &lease, &request));
+    return got == ChunkFeeder<v1::PutArrayRequest>::Got::kHeader ? Begin(request.header()) : Write();
   }
 
   absl::Status Begin(const v1::PutArrayHeader& header) {
     absl::Status status = admission_.Admit(backend_.CallerOf(*context_), deadline_);
     if (!status.ok()) return status;
-    absl::StatusOr<ResidentArray> array = ParsePut(header, backend_.limits, admission_.caller());
-    if (!array.ok()) return array.status();
-    array_ = *std::move(array);
+    ASSIGN_OR_RETURN(array_, ParsePut(header, backend_.limits, admission_.caller()));
     feeder_.Declare(array_.bytes);
     if (array_.device != kAllGpus) {
       const absl::StatusOr<Engine*> engine = backend_.engines.OnDevice(array_.device);
@@ -129,26 +126,22 @@ class PutCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     status = backend_.arrays.CheckRoom();
     if (!status.ok()) return status;
     if (backend_.security != nullptr) {
-      auto quota = backend_.security->quotas().TakeArray(admission_.account(), array_.bytes);
-      if (!quota.ok()) return quota.status();
-      array_.quota = *std::move(quota);
+      ASSIGN_OR_RETURN(array_.quota, backend_.security->quotas().TakeArray(admission_.account(), array_.bytes));
     }
     return array_.device == kAllGpus ? AllocateShards() : Allocate();
   }
 
   absl::Status Allocate() {
-    absl::StatusOr<std::unique_ptr<ArrayMemory>> memory = engine_->Allocate(array_.bytes, admission_.key());
-    if (!memory.ok()) return memory.status();
-    array_.memory = *std::move(memory);
+    ASSIGN_OR_RETURN(array_.memory, engine_->Allocate(array_.bytes, admission_.key()));
     return absl::OkStatus();
   }
   absl::Status AllocateShards() {
-    absl::StatusOr<std::unique_ptr<ShardedArray>> memory = ShardedArray::Allocate(
-        backend_.engines, array_.shape, array_.count, RowOf(array_.dtype).bytes, admission_.key());
-    if (!memory.ok()) return memory.status();
-    engine_ = (*memory)->shards().front().engine;
-    array_.sharded = memory->get();
-    array_.memory = *std::move(memory);
+    ASSIGN_OR_RETURN(std::unique_ptr<ShardedArray> memory,
+                     ShardedArray::Allocate(backend_.engines, array_.shape, array_.count, RowOf(array_.dtype).bytes,
+                                            admission_.key()));
+    engine_ = memory->shards().front().engine;
+    array_.sharded = memory.get();
+    array_.memory = std::move(memory);
     return absl::OkStatus();
   }
 
@@ -185,11 +178,10 @@ class PutCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
     if (status.ok()) status = feeder_.CheckComplete();
     if (!status.ok()) return status;
     owner_ = array_.owner;
-    absl::StatusOr<ArrayDescription> stored = backend_.arrays.Add(std::move(array_));
-    if (!stored.ok()) return stored.status();
-    id_ = stored->id;
+    ASSIGN_OR_RETURN(ArrayDescription stored, backend_.arrays.Add(std::move(array_)));
+    id_ = stored.id;
     v1::PutArrayResponse answer;
-    ToProto(*stored, answer.mutable_array());
+    ToProto(stored, answer.mutable_array());
     MemoryLease lease;
     return Encode(answer, admission_.payers(), &lease, response_);
   }

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "google/protobuf/arena.h"
+#include "kernels/system/status_macros.h"
 #include "proto/ring/codec.h"
 #include "server/calls/reduction.h"
 #include "server/wire/encode.h"
@@ -63,17 +64,15 @@ absl::StatusOr<std::shared_ptr<Ring>> Ring::Open(Backend& backend, const v1::Ope
       static_cast<std::int64_t>(geometry.arena()) + geometry.slots * std::int64_t{sizeof(Exchange)};
   absl::StatusOr<MemoryLease> lease = MemoryLease::Take(session.payers.large, fixed_bytes, "a ring");
   if (!lease.ok()) return WithRetryHint(lease.status(), kMemoryRetryDelay);
-  absl::StatusOr<std::shared_ptr<const RingMemory>> memory = RingMemory::Create(geometry);
-  if (!memory.ok()) return memory.status();
-  const absl::StatusOr<std::string> token = backend.regions.OfferRing(*memory);
-  if (!token.ok()) return token.status();
-  const std::shared_ptr<Ring> ring(new Ring(backend, std::move(session), *std::move(memory), *std::move(lease)));
-  ring->token_ = *token;
+  ASSIGN_OR_RETURN(std::shared_ptr<const RingMemory> memory, RingMemory::Create(geometry));
+  ASSIGN_OR_RETURN(const std::string token, backend.regions.OfferRing(memory));
+  const std::shared_ptr<Ring> ring(new Ring(backend, std::move(session), std::move(memory), *std::move(lease)));
+  ring->token_ = token;
   if (const absl::Status status = ring->poller_.Add(ring); !status.ok()) {
-    backend.regions.WithdrawRing(*token);
+    backend.regions.WithdrawRing(token);
     return status;
   }
-  reply->set_token(*token);
+  reply->set_token(token);
   reply->set_bytes(static_cast<std::int64_t>(geometry.bytes()));
   return ring;
 }
@@ -199,8 +198,7 @@ absl::Status Ring::HoldArena(const ring::Submission& submission) {
 absl::Status Ring::Parse(Exchange& exchange) {
   const ring::Submission& submission = exchange.submission;
   if (static_cast<ring::Source>(submission.source) == ring::Source::kArena) {
-    const absl::Status status = Within("elements", submission.offset, submission.bytes);
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(Within("elements", submission.offset, submission.bytes));
   }
   if (submission.message_bytes == 0) return ring::FromSubmission(submission, exchange.request);
   if (submission.message_bytes > kMaxMessageBytes) {

@@ -44,6 +44,7 @@
 #include "grpcpp/support/proto_buffer_reader.h"
 #include "kernels/engine/memory_budget.h"
 #include "kernels/engine/stopwatch.h"
+#include "kernels/system/status_macros.h"
 #include "server/calls/admission.h"
 #include "server/calls/calls.h"
 #include "server/calls/reduction.h"
@@ -188,8 +189,7 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
 
   // Handles the message that has arrived. An error: it breaks the protocol.
   absl::Status Take() {
-    const absl::Status size = CheckMessageSize(message_.Length(), backend_.limits.max_message_bytes);
-    if (!size.ok()) return size;
+    RETURN_IF_ERROR(CheckMessageSize(message_.Length(), backend_.limits.max_message_bytes));
     ExchangePointer exchange = NewExchange();
     exchange->Begin(backend_);
     v1::SessionRequest& request = *exchange->request;

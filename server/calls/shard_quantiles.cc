@@ -5,6 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/algebra/dtype.h"
+#include "kernels/system/status_macros.h"
 #include "proto/codec/arrays_state.h"
 #include "proto/codec/entries_codec.h"
 #include "proto/codec/quantile_rounds.h"
@@ -41,9 +42,7 @@ v1::ArraysState ShardQuantiles::ToMessage(const ReduceSpec& spec, const std::vec
 
 absl::Status ShardQuantiles::Start(const std::vector<State>& states) {
   whole_ = ToMessage(spec_, entries_, states);
-  absl::StatusOr<std::vector<OpCall>> calls = StartRounds(&whole_);
-  if (!calls.ok()) return calls.status();
-  calls_ = *std::move(calls);
+  ASSIGN_OR_RETURN(calls_, StartRounds(&whole_));
   return absl::OkStatus();
 }
 
@@ -52,9 +51,7 @@ absl::Status ShardQuantiles::Next(const std::vector<State>& states) {
   asked.ops = calls_;
   std::vector<std::size_t> all(calls_.size());
   std::iota(all.begin(), all.end(), std::size_t{0});
-  absl::StatusOr<std::vector<OpCall>> calls = NextRound(ToMessage(asked, all, states), &whole_);
-  if (!calls.ok()) return calls.status();
-  calls_ = *std::move(calls);
+  ASSIGN_OR_RETURN(calls_, NextRound(ToMessage(asked, all, states), &whole_));
   return absl::OkStatus();
 }
 
@@ -68,9 +65,8 @@ absl::Status ShardQuantiles::Finish(std::vector<State>* states, ReduceSpec* spec
       ReduceSpec of_output = spec_;
       of_output.count = state.partial.count;
       Entries entries;
-      const absl::Status status =
-          ParseEntries(whole_.outputs(output).entries(static_cast<int>(i)), of_output, exact, positions_, &entries);
-      if (!status.ok()) return status;
+      RETURN_IF_ERROR(
+          ParseEntries(whole_.outputs(output).entries(static_cast<int>(i)), of_output, exact, positions_, &entries));
       state.entries[entries_[i]] = std::move(entries);
     }
   }

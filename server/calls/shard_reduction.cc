@@ -25,6 +25,7 @@
 #include "kernels/engine/stopwatch.h"
 #include "kernels/exact/answers.h"
 #include "kernels/folds/fold.h"
+#include "kernels/system/status_macros.h"
 #include "proto/codec/arrays_state.h"
 #include "proto/codec/op_call.h"
 #include "server/calls/shard_quantiles.h"
@@ -131,8 +132,7 @@ class ShardReduction : public std::enable_shared_from_this<ShardReduction> {
       if (__builtin_mul_overflow(outputs, each, &bytes) || __builtin_add_overflow(bytes, key_bytes, &bytes)) {
         bytes = std::numeric_limits<std::int64_t>::max();
       }
-      const absl::Status memory = Hold(bytes);
-      if (!memory.ok()) return memory;
+      RETURN_IF_ERROR(Hold(bytes));
       part.keys.assign(keys, keys + key_bytes);
       return std::vector<std::byte*>();
     };
@@ -153,11 +153,10 @@ class ShardReduction : public std::enable_shared_from_this<ShardReduction> {
   }
 
   absl::Status Hold(std::int64_t bytes) {
-    absl::StatusOr<MemoryLease> lease =
-        MemoryLease::Take(sharded_.payers.Of(bytes), bytes, "the states of a sharded array");
-    if (!lease.ok()) return lease.status();
+    ASSIGN_OR_RETURN(MemoryLease lease,
+                     MemoryLease::Take(sharded_.payers.Of(bytes), bytes, "the states of a sharded array"));
     const absl::MutexLock lock(&mutex_);
-    leases_.push_back(*std::move(lease));
+    leases_.push_back(std::move(lease));
     return absl::OkStatus();
   }
 
@@ -255,9 +254,7 @@ class ShardReduction : public std::enable_shared_from_this<ShardReduction> {
   absl::Status FirstRound() {
     const auto outputs = static_cast<std::int64_t>(states_.size());
     const std::int64_t groups = FindsKeys() ? outputs / job_.partition->layout.outputs : job_.partition->groups();
-    absl::StatusOr<std::vector<std::byte*>> answers = job_.place(outputs, groups, FindsKeys() ? keys_.data() : nullptr);
-    if (!answers.ok()) return answers.status();
-    answers_ = *std::move(answers);
+    ASSIGN_OR_RETURN(answers_, job_.place(outputs, groups, FindsKeys() ? keys_.data() : nullptr));
     if (job_.states != nullptr) *job_.states = states_;
     quantiles_.emplace(job_.spec, job_.partition->positions());
     return sharded_.results && quantiles_->needed() ? quantiles_->Start(states_) : absl::OkStatus();
@@ -274,7 +271,7 @@ class ShardReduction : public std::enable_shared_from_this<ShardReduction> {
     for (Part& part : parts_) {
       to->resize(part.states.size());
       for (std::size_t i = 0; i < part.states.size(); ++i) {
-        if (absl::Status why = CheckStop(i); !why.ok()) return why;
+        RETURN_IF_ERROR(CheckStop(i));
         Place(part, &part.states[i]);
         Combine(part.states[i], &(*to)[i]);
       }
@@ -302,7 +299,7 @@ class ShardReduction : public std::enable_shared_from_this<ShardReduction> {
     }
     std::stable_sort(groups.begin(), groups.end(), [](const Group& a, const Group& b) { return a.key < b.key; });
     for (std::size_t i = 0; i < groups.size(); ++i) {
-      if (absl::Status why = CheckStop(i); !why.ok()) return why;
+      RETURN_IF_ERROR(CheckStop(i));
       const Group& group = groups[i];
       if (i == 0 || groups[i - 1].key != group.key) {
         to->resize(to->size() + columns);
@@ -327,7 +324,7 @@ class ShardReduction : public std::enable_shared_from_this<ShardReduction> {
   absl::Status StoreAnswers() {
     ReduceSpec spec = job_.spec;
     if (quantiles_->needed() && sharded_.results) {
-      if (absl::Status status = quantiles_->Finish(&states_, &spec); !status.ok()) return status;
+      RETURN_IF_ERROR(quantiles_->Finish(&states_, &spec));
     }
     if (answers_.empty()) return absl::OkStatus();
     const FoldLimits limits{[](std::int64_t) { return absl::OkStatus(); }, [](std::int64_t) {},
@@ -339,7 +336,7 @@ class ShardReduction : public std::enable_shared_from_this<ShardReduction> {
     OutputErrors errors(spec.ops.size(), job_.errors);
     const auto exact = ExactAccumulatorsFor(spec);
     for (std::size_t i = 0; i < states_.size() && !errors.Ended(static_cast<std::int64_t>(i)); ++i) {
-      if (absl::Status why = CheckStop(i); !why.ok()) return why;
+      RETURN_IF_ERROR(CheckStop(i));
       State& state = states_[i];
       if (exact != 0 && state.exact == nullptr) state.exact = std::make_unique<ExactSums>();
       const auto output = static_cast<std::int64_t>(i);

@@ -47,6 +47,7 @@
 #include "kernels/engine/stopwatch.h"
 #include "kernels/engine/why_stop.h"
 #include "kernels/folds/fold.h"
+#include "kernels/system/status_macros.h"
 #include "server/calls/admission.h"
 #include "server/calls/calls.h"
 #include "server/calls/chunk_feeder.h"
@@ -107,13 +108,11 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
 
   // Handles the message that has arrived.
   absl::Status Take() {
-    const absl::Status size = CheckMessageSize(message_.Length(), backend_.limits.max_message_bytes);
-    if (!size.ok()) return size;
+    RETURN_IF_ERROR(CheckMessageSize(message_.Length(), backend_.limits.max_message_bytes));
     MemoryLease lease;
     v1::ReduceStreamRequest request;
-    const auto got = feeder_.Take(message_, admission_.payers(), &lease, &request);
-    if (!got.ok()) return got.status();
-    return *got == ChunkFeeder<v1::ReduceStreamRequest>::Got::kHeader ? Begin(request) : absl::OkStatus();
+    ASSIGN_OR_RETURN(const auto got, feeder_.Take(message_, admission_.payers(), &lease, &request));
+    return got == ChunkFeeder<v1::ReduceStreamRequest>::Got::kHeader ? Begin(request) : absl::OkStatus();
   }
 
   absl::Status Begin(const v1::ReduceStreamRequest& first) {
@@ -130,20 +129,18 @@ class StreamCall final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
         part_ = std::move(part);
       }
     }
-    const absl::Status admitted = admission_.Admit(
-        caller, deadline_, first.has_stream_part() ? Admission::Payer::kUpload : Admission::Payer::kCall);
-    if (!admitted.ok()) return admitted;
+    RETURN_IF_ERROR(admission_.Admit(caller, deadline_,
+                                     first.has_stream_part() ? Admission::Payer::kUpload : Admission::Payer::kCall));
     if (!part_status.ok()) return part_status;
 
     ArrayShape shape;
-    absl::StatusOr<Question> question = ParseHeader(first.header(), backend_.limits, &shape);
-    if (!question.ok()) return question.status();
-    spec_ = std::move(question->spec);
-    wanted_ = question->wanted;
+    ASSIGN_OR_RETURN(Question question, ParseHeader(first.header(), backend_.limits, &shape));
+    spec_ = std::move(question.spec);
+    wanted_ = question.wanted;
     bytes_ = shape.bytes;
     StreamDTypes others;
-    if (question->y.has_value()) others.y = question->y->array.dtype;
-    if (question->weights.has_value()) others.weights = question->weights->array.dtype;
+    if (question.y.has_value()) others.y = question.y->array.dtype;
+    if (question.weights.has_value()) others.weights = question.weights->array.dtype;
     const std::int64_t buffers = BufferMemory(others) + EntriesMemory();
     absl::StatusOr<MemoryLease> memory =
         MemoryLease::Take(admission_.payers().Of(buffers), buffers, "the buffers of a stream");

@@ -5,6 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/algebra/state.h"
+#include "kernels/system/status_macros.h"
 
 namespace reduced::server {
 
@@ -45,7 +46,7 @@ absl::StatusOr<bool> Stretches::Fill(ChunkReader& chunk, std::size_t array, bool
   }
   if (all_full && (size > 0 || (ended && !reduced_any_))) return true;
   // Another array has not come so far.
-  if (absl::Status status = arrays_[array]->ahead.Append(chunk); !status.ok()) return status;
+  RETURN_IF_ERROR(arrays_[array]->ahead.Append(chunk));
   return false;
 }
 

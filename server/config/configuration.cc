@@ -18,6 +18,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
 #include "kernels/system/quoted.h"
+#include "kernels/system/status_macros.h"
 #include "server/config/flags.h"
 
 namespace reduced::server {
@@ -117,8 +118,7 @@ absl::Status ReadFile(const std::string& path, const Flags& flags, std::map<std:
     if (!seen.emplace(name).second) {
       return absl::InvalidArgumentError(absl::StrFormat("%s: %s is set a second time", where, Shown(name)));
     }
-    const absl::Status status = Set(flags, name, absl::StripAsciiWhitespace(text.substr(equals + 1)), where, sources);
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(Set(flags, name, absl::StripAsciiWhitespace(text.substr(equals + 1)), where, sources));
   }
   if (file.eof() && !file.bad()) return absl::OkStatus();
   return absl::InvalidArgumentError(

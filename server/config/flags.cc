@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "kernels/system/quoted.h"
+#include "kernels/system/status_macros.h"
 
 namespace reduced::server {
 namespace {
@@ -297,8 +298,7 @@ absl::StatusOr<ServerOptions> OptionsFromFlags() {
     }
     options.engines.cuda_devices.insert(ordinal);
   }
-  const absl::Status valid = ValidateOptions(options);
-  if (!valid.ok()) return valid;
+  RETURN_IF_ERROR(ValidateOptions(options));
   return options;
 }
 

@@ -29,6 +29,7 @@
 #include "absl/time/time.h"
 #include "kernels/system/failpoint.h"
 #include "kernels/system/quoted.h"
+#include "kernels/system/status_macros.h"
 
 namespace reduced::server {
 namespace {
@@ -295,8 +296,7 @@ int ListenSockets::ListenOnTcp(const sockaddr* address, socklen_t size, absl::Du
 absl::StatusOr<ListenSockets> ListenSockets::Bind(const ListenAddress& address, absl::Duration ack_timeout) {
   ListenSockets sockets;
   if (!address.unix_path.empty()) {
-    const absl::Status unused = CheckUnixPath(address);
-    if (!unused.ok()) return unused;
+    RETURN_IF_ERROR(CheckUnixPath(address));
     unlink(address.unix_path.c_str());
     const sockaddr_un at = UnixAddress(address.unix_path);
     const int error = sockets.Listen(AF_UNIX, reinterpret_cast<const sockaddr*>(&at), sizeof(at));
@@ -305,10 +305,9 @@ absl::StatusOr<ListenSockets> ListenSockets::Bind(const ListenAddress& address, 
     sockets.bound_ = FileAt(sockets.path_);
     return sockets;
   }
-  const absl::StatusOr<AddressList> found = Resolve(address);
-  if (!found.ok()) return found.status();
+  ASSIGN_OR_RETURN(const AddressList found, Resolve(address));
   int first_error = 0;
-  for (const addrinfo* each = found->get(); each != nullptr; each = each->ai_next) {
+  for (const addrinfo* each = found.get(); each != nullptr; each = each->ai_next) {
     sockaddr_storage at{};
     std::memcpy(&at, each->ai_addr, std::min<std::size_t>(each->ai_addrlen, sizeof(at)));
     int error = EAFNOSUPPORT;

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "kernels/system/quoted.h"
+#include "kernels/system/status_macros.h"
 #include "server/config/listener.h"
 
 namespace reduced::server {
@@ -134,8 +135,7 @@ absl::Status CheckListen(const std::vector<std::string>& listen) {
     return absl::InvalidArgumentError("--listen: got no address; at least 1 is required, such as 127.0.0.1:50051");
   }
   for (const std::string& address : listen) {
-    const absl::Status status = ParseListenAddress(address).status();
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(ParseListenAddress(address).status());
   }
   return absl::OkStatus();
 }

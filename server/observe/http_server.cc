@@ -25,6 +25,7 @@
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "kernels/system/failpoint.h"
+#include "kernels/system/status_macros.h"
 #include "server/config/descriptors.h"
 
 namespace reduced::server {
@@ -108,16 +109,15 @@ struct HttpServer::Connection {
 };
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const std::string& address, HttpPages pages) {
-  const absl::StatusOr<ListenAddress> listen = ParseHttpAddress("metrics_listen", address);
-  if (!listen.ok()) return listen.status();
-  absl::StatusOr<ListenSockets> sockets = ListenSockets::Bind(*listen, absl::FromChrono(kMostTime));
+  ASSIGN_OR_RETURN(const ListenAddress listen, ParseHttpAddress("metrics_listen", address));
+  absl::StatusOr<ListenSockets> sockets = ListenSockets::Bind(listen, absl::FromChrono(kMostTime));
   if (!sockets.ok()) {
     return absl::FailedPreconditionError(absl::StrCat("--metrics_listen: ", sockets.status().message()));
   }
   const int port = sockets->port();
   auto server = std::unique_ptr<HttpServer>(new HttpServer(std::move(pages), *std::move(sockets)));
-  server->address_ = BoundAddress(*listen, port);
-  if (IsLoopback(listen->host)) server->loopback_host_ = listen->host;
+  server->address_ = BoundAddress(listen, port);
+  if (IsLoopback(listen.host)) server->loopback_host_ = listen.host;
   server->wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (server->wake_ < 0) {
     return absl::FailedPreconditionError(absl::StrCat("--metrics_listen: eventfd: ", std::strerror(errno)));

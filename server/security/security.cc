@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "kernels/system/status_macros.h"
 #include "server/security/identity.h"
 #include "server/security/listener_credentials.h"
 #include "spdlog/spdlog.h"
@@ -75,9 +76,7 @@ absl::StatusOr<Tokens> ReadTokens(const std::string& path, std::string* text) {
   absl::StatusOr<Tokens> tokens = absl::UnknownError("not read");
   for (int i = 0; i < 2; ++i) {
     if (i > 0) absl::SleepFor(kMoment);
-    absl::StatusOr<std::string> read = ReadFlagFile("token_file", path);
-    if (!read.ok()) return read.status();
-    *text = *std::move(read);
+    ASSIGN_OR_RETURN(*text, ReadFlagFile("token_file", path));
     tokens = Tokens::Parse(*text, path);
     if (!tokens.ok() || tokens->size() > 0) break;
   }
@@ -161,24 +160,22 @@ Security::~Security() {
 absl::StatusOr<std::unique_ptr<Security>> Security::Load(const SecurityOptions& options) {
   std::unique_ptr<Security> security(new Security(options));
   if (!options.tls_cert.empty()) {
-    absl::StatusOr<TlsFiles> files = ReadTlsFiles(options.tls_cert, options.tls_key, options.tls_client_ca);
-    if (!files.ok()) return files.status();
+    ASSIGN_OR_RETURN(TlsFiles files, ReadTlsFiles(options.tls_cert, options.tls_key, options.tls_client_ca));
     const absl::MutexLock lock(&security->mutex_);
-    security->tls_ = std::make_shared<const TlsFiles>(*std::move(files));
+    security->tls_ = std::make_shared<const TlsFiles>(std::move(files));
   }
   if (!options.token_file.empty()) {
     std::string text;
-    absl::StatusOr<Tokens> tokens = ReadTokens(options.token_file, &text);
-    if (!tokens.ok()) return tokens.status();
-    if (tokens->size() == 0) {
+    ASSIGN_OR_RETURN(Tokens tokens, ReadTokens(options.token_file, &text));
+    if (tokens.size() == 0) {
       return absl::InvalidArgumentError(absl::StrFormat(
           "--token_file: %s has no tokens, so that every call would be refused", absl::CHexEscape(options.token_file)));
     }
-    spdlog::info("{} tokens: every call needs one{}", tokens->size(),
+    spdlog::info("{} tokens: every call needs one{}", tokens.size(),
                  options.open_health ? " except health checks" : "");
     const absl::MutexLock lock(&security->mutex_);
     security->last_token_text_ = std::move(text);
-    security->tokens_ = std::make_shared<const Tokens>(*std::move(tokens));
+    security->tokens_ = std::make_shared<const Tokens>(std::move(tokens));
   }
   security->WarnOfFiles();
   security->WarnOfExpiry();
@@ -199,9 +196,8 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> Security::CredentialsFo
   const bool encrypted = Encrypts(address);
   const bool checked = tokens() != nullptr;
   if (!encrypted && address.unix_path.empty() && !options_.allow_plaintext) {
-    const absl::StatusOr<bool> loopback = IsLoopback(address);
-    if (!loopback.ok()) return loopback.status();
-    if (!*loopback) {
+    ASSIGN_OR_RETURN(const bool loopback, IsLoopback(address));
+    if (!loopback) {
       return absl::FailedPreconditionError(absl::StrCat(
           "--listen: got ", absl::CHexEscape(address.text),
           ", which other machines reach without encryption; set --tls_cert and --tls_key, listen on a loopback address "

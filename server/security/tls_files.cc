@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "kernels/system/read_file.h"
+#include "kernels/system/status_macros.h"
 #include "spdlog/spdlog.h"
 
 namespace reduced::server {
@@ -98,27 +99,22 @@ absl::StatusOr<TlsFiles> ReadTlsFiles(const std::string& cert, const std::string
   for (const File& file : {File{"tls_cert", cert, &files.certificates}, File{"tls_key", key, &files.key},
                            File{"tls_client_ca", client_ca, &files.client_ca}}) {
     if (file.path.empty()) continue;
-    absl::StatusOr<std::string> text = ReadFlagFile(file.flag, file.path);
-    if (!text.ok()) return text.status();
-    *file.text = *std::move(text);
+    ASSIGN_OR_RETURN(*file.text, ReadFlagFile(file.flag, file.path));
   }
 
   ERR_clear_error();
-  const auto certificates = ParseCertificates("tls_cert", cert, files.certificates);
-  if (!certificates.ok()) return certificates.status();
+  ASSIGN_OR_RETURN(const auto certificates, ParseCertificates("tls_cert", cert, files.certificates));
   const Key private_key(PEM_read_bio_PrivateKey(Reading(files.key).get(), nullptr, NoPassword, nullptr));
   if (private_key == nullptr) {
     return Bad("tls_key", key, absl::StrCat("has no private key in PEM format, unencrypted: ", WhyOpenSsl()));
   }
-  if (X509_check_private_key(certificates->front().get(), private_key.get()) != 1) {
+  if (X509_check_private_key(certificates.front().get(), private_key.get()) != 1) {
     ERR_clear_error();
     return Bad("tls_key", key, absl::StrCat("is not the key of the first certificate in ", absl::CHexEscape(cert)));
   }
   std::vector<Certificate> authorities;
   if (!client_ca.empty()) {
-    auto parsed = ParseCertificates("tls_client_ca", client_ca, files.client_ca);
-    if (!parsed.ok()) return parsed.status();
-    authorities = *std::move(parsed);
+    ASSIGN_OR_RETURN(authorities, ParseCertificates("tls_client_ca", client_ca, files.client_ca));
   }
 
   // Use them as gRPC will, since gRPC would not report what is wrong: OpenSSL has a minimum length of keys, for
@@ -128,9 +124,9 @@ absl::StatusOr<TlsFiles> ReadTlsFiles(const std::string& cert, const std::string
   const auto unusable = [](absl::string_view flag, const std::string& path) {
     return Bad(flag, path, absl::StrCat("is rejected by OpenSSL: ", WhyOpenSsl()));
   };
-  for (const Certificate& each : *certificates) {
-    const bool used = each == certificates->front() ? SSL_CTX_use_certificate(context.get(), each.get()) == 1
-                                                    : SSL_CTX_add1_chain_cert(context.get(), each.get()) == 1;
+  for (const Certificate& each : certificates) {
+    const bool used = each == certificates.front() ? SSL_CTX_use_certificate(context.get(), each.get()) == 1
+                                                   : SSL_CTX_add1_chain_cert(context.get(), each.get()) == 1;
     if (!used) return unusable("tls_cert", cert);
   }
   if (SSL_CTX_use_PrivateKey(context.get(), private_key.get()) != 1) return unusable("tls_key", key);

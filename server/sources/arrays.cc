@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "kernels/system/quoted.h"
+#include "kernels/system/status_macros.h"
 #include "server/security/identity.h"
 #include "server/security/random_id.h"
 #include "spdlog/spdlog.h"
@@ -93,8 +94,7 @@ absl::StatusOr<ArrayDescription> ResidentArrays::Add(ResidentArray array) {
   entry->id = RandomId();
   entry->array = std::move(array);
   const absl::MutexLock lock(&mutex_);
-  const absl::Status room = CheckRoomLocked();
-  if (!room.ok()) return room;
+  RETURN_IF_ERROR(CheckRoomLocked());
   entry->added = entry->last_used = absl::Now();
   entry->serial = added_++;
   entries_.emplace(entry->id, entry);

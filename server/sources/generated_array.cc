@@ -17,6 +17,7 @@
 #include "absl/strings/str_format.h"
 #include "kernels/algebra/float_format.h"
 #include "kernels/system/failpoint.h"
+#include "kernels/system/status_macros.h"
 
 namespace reduced::server {
 namespace {
@@ -149,8 +150,7 @@ absl::StatusOr<GeneratedArray> GeneratedArray::Generate(const Contents& contents
   }
   generate();
   for (std::thread& thread : others) thread.join();
-  const absl::Status stopped = why_stop();
-  if (!stopped.ok()) return stopped;
+  RETURN_IF_ERROR(why_stop());
   return array;
 }
 

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "kernels/system/failpoint.h"
+#include "kernels/system/status_macros.h"
 
 namespace reduced::server {
 
@@ -55,7 +56,7 @@ absl::Status RegionResults::CopyTo(const WritablePart& to, std::int64_t at, std:
   constexpr std::int64_t kBetweenStops = 8 << 20;
   const std::int64_t end = at + bytes;
   for (std::int64_t done = at; done < end;) {
-    if (absl::Status why = why_stop(); !why.ok()) return why;
+    RETURN_IF_ERROR(why_stop());
     const ssize_t got =
         FAILPOINT_ERRNO("results/copy", EFAULT,
                         pread(file_, to.data + done, static_cast<std::size_t>(std::min(kBetweenStops, end - done)),

@@ -21,6 +21,7 @@
 #include "absl/time/clock.h"
 #include "google/protobuf/util/json_util.h"
 #include "kernels/system/failpoint.h"
+#include "kernels/system/status_macros.h"
 #include "server/config/listener.h"
 #include "server/security/random_id.h"
 #include "server/sources/descriptors.h"
@@ -83,9 +84,7 @@ class Regions::Region {
 
   // Registers the mapping with the GPUs.
   absl::Status Pin(const Engines& engines) {
-    absl::StatusOr<std::shared_ptr<const void>> pin = engines.Pin(mapping_, bytes_);
-    if (!pin.ok()) return pin.status();
-    pin_ = *std::move(pin);
+    ASSIGN_OR_RETURN(pin_, engines.Pin(mapping_, bytes_));
     return absl::OkStatus();
   }
 
@@ -134,9 +133,8 @@ Regions::Regions(const Engines& engines, const RegionOptions& options) : engines
 Regions::~Regions() { Stop(); }
 
 absl::Status Regions::Start(const std::string& path) {
-  const absl::StatusOr<ListenAddress> address = ParseListenAddress(absl::StrCat("unix:", path));
-  if (!address.ok()) return address.status();
-  absl::Status status = CheckUnixPath(*address, SOCK_SEQPACKET);
+  ASSIGN_OR_RETURN(const ListenAddress address, ParseListenAddress(absl::StrCat("unix:", path)));
+  absl::Status status = CheckUnixPath(address, SOCK_SEQPACKET);
   if (!status.ok()) return status;
   unlink(path.c_str());
   listener_ = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -403,8 +401,7 @@ absl::StatusOr<v1::RegionReply> Regions::Handle(Connection& connection, const st
   }
   v1::RegionReply reply;
   if (request.has_release()) {
-    const absl::Status status = Release(connection, request.release().token());
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(Release(connection, request.release().token()));
     --connection.regions;
     --users_.at(connection.peer.uid).regions;
     return reply;
@@ -435,16 +432,15 @@ absl::StatusOr<v1::RegionReply> Regions::Handle(Connection& connection, const st
     return absl::ResourceExhaustedError(
         absl::StrFormat("regions: got one more; allowed: %d for %s", limit.allowed, limit.of));
   }
-  absl::StatusOr<std::shared_ptr<const Region>> region =
-      request.has_share_memory() ? ShareMemory(request.share_memory(), connection.peer.uid, file)
-                                 : ShareDevice(request.share_device());
-  if (!region.ok()) return region.status();
+  ASSIGN_OR_RETURN(std::shared_ptr<const Region> region,
+                   request.has_share_memory() ? ShareMemory(request.share_memory(), connection.peer.uid, file)
+                                              : ShareDevice(request.share_device()));
   reply.set_token(RandomId());
-  reply.set_bytes((*region)->bytes());
+  reply.set_bytes(region->bytes());
   ++connection.regions;
   ++user.regions;
   const absl::MutexLock lock(&mutex_);
-  shared_[reply.token()] = {connection.number, *std::move(region)};
+  shared_[reply.token()] = {connection.number, std::move(region)};
   return reply;
 }
 
@@ -456,25 +452,24 @@ absl::StatusOr<std::shared_ptr<const Regions::Region>> Regions::ShareMemory(cons
         "if the server runs with --allow_writable_regions",
         user, geteuid()));
   }
-  const absl::StatusOr<Memory> memory = Examine(*file, options_.allow_disk_files);
-  if (!memory.ok()) return memory.status();
-  const char* const why_not = WhyNotMapped(*memory);
+  ASSIGN_OR_RETURN(const Memory memory, Examine(*file, options_.allow_disk_files));
+  const char* const why_not = WhyNotMapped(memory);
   if (request.pin() && why_not != nullptr) {
     return absl::FailedPreconditionError(
         absl::StrCat("pin: got ", why_not,
                      "; allowed: memory that is sealed against shrinking (F_SEAL_SHRINK) and against writing by others "
                      "than present mappings (F_SEAL_FUTURE_WRITE), not empty, without holes"));
   }
-  const char* const why_not_writable = WhyNotWritable(*memory);
+  const char* const why_not_writable = WhyNotWritable(memory);
   if (request.writable() && why_not_writable != nullptr) {
     return absl::FailedPreconditionError(absl::StrCat(
         "writable: got ", why_not_writable,
         "; allowed: memory that is open for reading and writing, not sealed against writing (F_SEAL_WRITE, "
         "F_SEAL_FUTURE_WRITE), not empty, without holes and huge pages"));
   }
-  const auto region = std::make_shared<Region>(std::exchange(*file, -1), memory->bytes);
+  const auto region = std::make_shared<Region>(std::exchange(*file, -1), memory.bytes);
   absl::Status status;
-  if (why_not == nullptr) status = region->Map(*memory);
+  if (why_not == nullptr) status = region->Map(memory);
   if (status.ok() && request.writable()) status = region->MapForWriting();
   if (status.ok() && request.pin()) status = region->Pin(engines_);
   if (!status.ok()) return status;
@@ -487,9 +482,8 @@ absl::StatusOr<std::shared_ptr<const Regions::Region>> Regions::ShareDevice(cons
                                   .offset = request.offset(),
                                   .bytes = request.bytes(),
                                   .event = request.event()};
-  absl::StatusOr<HeldArray> array = engines_.Open(memory);
-  if (!array.ok()) return array.status();
-  return std::make_shared<const Region>(*std::move(array), memory.bytes);
+  ASSIGN_OR_RETURN(HeldArray array, engines_.Open(memory));
+  return std::make_shared<const Region>(std::move(array), memory.bytes);
 }
 
 absl::Status Regions::Release(const Connection& connection, const std::string& token) {

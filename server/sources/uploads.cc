@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "kernels/system/status_macros.h"
 
 namespace reduced::server {
 namespace {
@@ -88,8 +89,7 @@ class Uploads::Upload {
       return absl::InvalidArgumentError(absl::StrFormat("stream_part.first: got %d in part 0; allowed: 0", part.first));
     }
     if (index > 0 && parts[index - 1].has_value()) {
-      const absl::Status status = CheckJoint(index, parts[index - 1]->end, part.first);
-      if (!status.ok()) return status;
+      RETURN_IF_ERROR(CheckJoint(index, parts[index - 1]->end, part.first));
     }
     if (index + 1 == parts.size()) {
       if (end == spec.count) return absl::OkStatus();
@@ -132,10 +132,9 @@ absl::StatusOr<Uploads::Joined> Uploads::Join(const UploadPart& part, const Redu
   } else if (draining_) {
     return Drained();
   } else {
-    absl::StatusOr<Quotas::Lease> quota = take();
-    if (!quota.ok()) return quota.status();
+    ASSIGN_OR_RETURN(Quotas::Lease quota, take());
     upload = std::make_shared<Upload>(part.upload, spec, part.parts, std::move(place));
-    upload->quota = *std::move(quota);
+    upload->quota = std::move(quota);
     uploads_.emplace(upload->id, upload);
   }
   status = upload->Check(part, spec);

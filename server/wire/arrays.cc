@@ -8,6 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
+#include "kernels/system/status_macros.h"
 #include "proto/codec/values.h"
 #include "server/security/identity.h"
 #include "server/wire/request.h"
@@ -22,8 +23,7 @@ constexpr int kMaxPage = 256;
 
 absl::StatusOr<ResidentArray> ParsePut(const v1::PutArrayHeader& header, const RequestLimits& limits,
                                        absl::string_view caller) {
-  const absl::StatusOr<ArrayShape> shape = ParseArray(header.array(), limits);
-  if (!shape.ok()) return shape.status();
+  ASSIGN_OR_RETURN(const ArrayShape shape, ParseArray(header.array(), limits));
   if (header.array().shape_size() > kMaxDimensions) {
     return absl::InvalidArgumentError(
         absl::StrFormat("array.shape: got %d dimensions; allowed: %d", header.array().shape_size(), kMaxDimensions));
@@ -32,8 +32,7 @@ absl::StatusOr<ResidentArray> ParsePut(const v1::PutArrayHeader& header, const R
     return absl::InvalidArgumentError(
         absl::StrFormat("owner: got %d bytes; allowed: %d", header.owner().size(), kMaxIdentityBytes));
   }
-  absl::StatusOr<std::string> owner = OwnerFor(header.owner(), caller);
-  if (!owner.ok()) return owner.status();
+  ASSIGN_OR_RETURN(std::string owner, OwnerFor(header.owner(), caller));
   const std::int64_t max_ttl_ms = absl::ToInt64Milliseconds(limits.max_array_ttl);
   if (header.ttl_ms() < 0 || header.ttl_ms() > max_ttl_ms) {
     return absl::InvalidArgumentError(absl::StrFormat("ttl_ms: got %d; allowed: 0 (the default, %d) to %d",
@@ -41,13 +40,13 @@ absl::StatusOr<ResidentArray> ParsePut(const v1::PutArrayHeader& header, const R
                                                       max_ttl_ms));
   }
   ResidentArray array;
-  array.dtype = shape->dtype;
+  array.dtype = shape.dtype;
   array.shape.assign(header.array().shape().begin(), header.array().shape().end());
-  array.count = shape->count;
-  array.bytes = shape->bytes;
+  array.count = shape.count;
+  array.bytes = shape.bytes;
   array.device = header.device();
   array.identity = std::string(caller);
-  array.owner = *std::move(owner);
+  array.owner = std::move(owner);
   array.ttl = header.ttl_ms() == 0 ? limits.array_ttl : absl::Milliseconds(header.ttl_ms());
   return array;
 }

@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "kernels/engine/pipelines.h"
 #include "kernels/system/quoted.h"
+#include "kernels/system/status_macros.h"
 #include "proto/codec/enums.h"
 
 namespace reduced::server {
@@ -54,8 +55,7 @@ absl::StatusOr<std::vector<const PipelineRow*>> ParsePipelines(const v1::LadderR
       return absl::InvalidArgumentError("pipelines: got an empty name; allowed: those that GetServerInfo lists");
     ReduceSpec named = spec;
     named.pipeline = name;
-    const absl::Status status = ValidateSpec(named);
-    if (!status.ok()) return status;
+    RETURN_IF_ERROR(ValidateSpec(named));
     const PipelineRow* const row = FindPipeline(name);
     if (std::find(rows.begin(), rows.end(), row) != rows.end()) {
       return absl::InvalidArgumentError(absl::StrFormat("pipelines: got %s twice; allowed: each pipeline once", name));
@@ -73,19 +73,16 @@ absl::StatusOr<std::vector<const PipelineRow*>> ParsePipelines(const v1::LadderR
 
 absl::StatusOr<std::vector<LadderRung>> ParseRungs(const v1::LadderRequest& request, const Engines& engines,
                                                    ReduceSpec spec) {
-  const absl::StatusOr<std::vector<int>> block_sizes = ParseBlockSizes(request);
-  if (!block_sizes.ok()) return block_sizes.status();
-  const absl::StatusOr<std::vector<const PipelineRow*>> rows = ParsePipelines(request, engines, spec);
-  if (!rows.ok()) return rows.status();
+  ASSIGN_OR_RETURN(const std::vector<int> block_sizes, ParseBlockSizes(request));
+  ASSIGN_OR_RETURN(const std::vector<const PipelineRow*> rows, ParsePipelines(request, engines, spec));
   std::vector<LadderRung> rungs;
-  for (const PipelineRow* const row : *rows) {
-    const absl::StatusOr<Engine*> engine = engines.Get(row->engine);
-    if (!engine.ok()) return engine.status();
+  for (const PipelineRow* const row : rows) {
+    ASSIGN_OR_RETURN(Engine* const engine, engines.Get(row->engine));
     spec.engine = row->engine;
     spec.pipeline = row->name;
-    for (const int size : row->block_sizes ? *block_sizes : std::vector<int>{0}) {
+    for (const int size : row->block_sizes ? block_sizes : std::vector<int>{0}) {
       spec.block_size = size;
-      rungs.push_back({*engine, spec});
+      rungs.push_back({engine, spec});
     }
   }
   return rungs;
@@ -108,7 +105,7 @@ absl::StatusOr<Engine*> EngineFor(const MatmulRow& row, const Engines& engines) 
                                                              std::string(NameOf(row.engine)), "; allowed: those of ",
                                                              "engines that are here; ", engine.status().message()));
   }
-  if (const absl::Status can = (*engine)->CheckMatmul(row); !can.ok()) return can;
+  RETURN_IF_ERROR((*engine)->CheckMatmul(row));
   return *engine;
 }
 
@@ -149,7 +146,7 @@ absl::StatusOr<std::vector<BlockShape>> ParseBlocks(const v1::Matmul& request, M
   std::vector<BlockShape> blocks;
   for (const v1::BlockShape& shape : request.blocks()) {
     spec.block = {shape.x(), shape.y()};
-    if (const absl::Status status = ValidateMatmul(spec); !status.ok()) return status;
+    RETURN_IF_ERROR(ValidateMatmul(spec));
     if (std::find(blocks.begin(), blocks.end(), spec.block) != blocks.end()) {
       return absl::InvalidArgumentError(
           absl::StrFormat("matmul.blocks: got %dx%d twice; allowed: each shape once", shape.x(), shape.y()));
@@ -215,12 +212,12 @@ absl::Status CheckRunTime(const ParsedLadder& ladder, absl::Duration most) {
 
 absl::StatusOr<ParsedMatmul> ParseMatmul(const v1::LadderRequest& request, DType dtype, const Engines& engines,
                                          const RequestLimits& limits) {
-  if (const absl::Status status = CheckUnset(request); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckUnset(request));
   const v1::Matmul& from = request.matmul();
   ParsedMatmul matmul{.spec = {.dtype = dtype, .m = from.m(), .n = from.n(), .k = from.k()},
                       .source_fill = from.source_fill()};
   if (from.tile() != 0) matmul.spec.tile = from.tile();
-  if (const absl::Status status = ValidateMatmul(matmul.spec); !status.ok()) return status;
+  RETURN_IF_ERROR(ValidateMatmul(matmul.spec));
   if (matmul.bytes() > limits.max_ladder_bytes) {
     return absl::InvalidArgumentError(absl::StrFormat("matmul: got matrices of %d bytes together; allowed: %d",
                                                       matmul.bytes(), limits.max_ladder_bytes));
@@ -241,12 +238,11 @@ absl::StatusOr<ParsedMatmul> ParseMatmul(const v1::LadderRequest& request, DType
         "matmul.blocks: got some; allowed: none, since none of these pipelines has a choice");
   }
   for (const MatmulRow* const row : *rows) {
-    const absl::StatusOr<Engine*> engine = EngineFor(*row, engines);
-    if (!engine.ok()) return engine.status();
+    ASSIGN_OR_RETURN(Engine* const engine, EngineFor(*row, engines));
     matmul.spec.row = row;
     for (const BlockShape& block : row->blocks ? *blocks : std::vector<BlockShape>{kDefaultMatmulBlock}) {
       matmul.spec.block = block;
-      matmul.rungs.push_back({*engine, matmul.spec});
+      matmul.rungs.push_back({engine, matmul.spec});
     }
   }
   return matmul;
@@ -269,52 +265,43 @@ absl::StatusOr<ParsedLadder> ParseLadder(const v1::LadderRequest& request, const
   ParsedLadder ladder;
   ReduceSpec& spec = ladder.spec;
 
-  const absl::StatusOr<DType> dtype = ParseDType("dtype", request.dtype());
-  if (!dtype.ok()) return dtype.status();
-  spec.dtype = *dtype;
+  ASSIGN_OR_RETURN(const DType dtype, ParseDType("dtype", request.dtype()));
+  spec.dtype = dtype;
   const absl::StatusOr<int> repeats = ParseRepeats(request.repeats());
   if (request.has_matmul()) {
-    absl::StatusOr<ParsedMatmul> matmul = ParseMatmul(request, *dtype, engines, limits);
-    if (!matmul.ok()) return matmul.status();
+    ASSIGN_OR_RETURN(ParsedMatmul matmul, ParseMatmul(request, dtype, engines, limits));
     if (!repeats.ok()) return repeats.status();
-    const absl::Status short_enough = CheckRunTime(*matmul, *repeats, limits.max_run_time);
-    if (!short_enough.ok()) return short_enough;
+    RETURN_IF_ERROR(CheckRunTime(matmul, *repeats, limits.max_run_time));
     spec.ops = {Op::kSum};
-    spec.count = matmul->bytes() / RowOf(*dtype).bytes;
-    ladder.contents = {.dtype = *dtype, .seed = request.seed()};
+    spec.count = matmul.bytes() / RowOf(dtype).bytes;
+    ladder.contents = {.dtype = dtype, .seed = request.seed()};
     ladder.repeats = *repeats;
-    ladder.matmul = *std::move(matmul);
+    ladder.matmul = std::move(matmul);
     return ladder;
   }
-  const absl::StatusOr<Op> op = ParseOp("op", request.op());
-  if (!op.ok()) return op.status();
-  spec.ops = {*op};
-  const std::int64_t max_count = limits.max_ladder_bytes / RowOf(*dtype).bytes;
+  ASSIGN_OR_RETURN(const Op op, ParseOp("op", request.op()));
+  spec.ops = {op};
+  const std::int64_t max_count = limits.max_ladder_bytes / RowOf(dtype).bytes;
   if (request.count() < 1 || request.count() > max_count) {
     return absl::InvalidArgumentError(absl::StrFormat("count: got %d; allowed: 1 to %d, which is %d bytes of %s",
                                                       request.count(), max_count, limits.max_ladder_bytes,
-                                                      RowOf(*dtype).name));
+                                                      RowOf(dtype).name));
   }
   spec.count = request.count();
   spec.overflow_policy = OverflowPolicy::kWrap;  // sums of random integers overflow; their last 64 bits are compared
-  const absl::Status status = ValidateSpec(spec);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(ValidateSpec(spec));
 
-  ladder.contents = {.dtype = *dtype, .seed = request.seed()};
+  ladder.contents = {.dtype = dtype, .seed = request.seed()};
   if (request.has_fill()) {
-    const absl::StatusOr<std::uint64_t> fill = FillWord(*dtype, request.fill());
+    const absl::StatusOr<std::uint64_t> fill = FillWord(dtype, request.fill());
     if (!fill.ok()) return absl::InvalidArgumentError(absl::StrCat("fill: ", fill.status().message()));
     ladder.contents.fill = *fill;
   }
   if (!repeats.ok()) return repeats.status();
   ladder.repeats = *repeats;
 
-  absl::StatusOr<std::vector<LadderRung>> rungs = ParseRungs(request, engines, spec);
-  if (!rungs.ok()) return rungs.status();
-  ladder.rungs = *std::move(rungs);
-  if (const absl::Status short_enough = CheckRunTime(ladder, limits.max_run_time); !short_enough.ok()) {
-    return short_enough;
-  }
+  ASSIGN_OR_RETURN(ladder.rungs, ParseRungs(request, engines, spec));
+  RETURN_IF_ERROR(CheckRunTime(ladder, limits.max_run_time));
   return ladder;
 }
 

@@ -8,6 +8,7 @@
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/wire_format_lite.h"
 #include "grpcpp/support/proto_buffer_reader.h"
+#include "kernels/system/status_macros.h"
 #include "proto/codec/arrays_state.h"
 #include "proto/codec/merge.h"
 #include "server/wire/decoded_bytes.h"
@@ -45,13 +46,12 @@ absl::Status ReadPart(google::protobuf::io::CodedInputStream& input, Hold hold, 
   const absl::Status malformed = MalformedMessage(v1::MergeRequest::descriptor()->name());
   std::uint32_t length = 0;
   if (!input.ReadVarint32(&length) || length > static_cast<std::uint32_t>(input.BytesUntilLimit())) return malformed;
-  if (absl::Status status = hold(length); !status.ok()) return status;
+  RETURN_IF_ERROR(hold(length));
   std::string encoded;
   if (!input.ReadString(&encoded, static_cast<int>(length))) return malformed;
-  const absl::StatusOr<std::int64_t> decoded = DecodedBytes(encoded, *Part::descriptor());
-  if (!decoded.ok()) return decoded.status();
-  *bytes = length + *decoded;
-  if (absl::Status status = hold(*bytes); !status.ok()) return status;
+  ASSIGN_OR_RETURN(const std::int64_t decoded, DecodedBytes(encoded, *Part::descriptor()));
+  *bytes = length + decoded;
+  RETURN_IF_ERROR(hold(*bytes));
   return part->ParseFromString(encoded) ? absl::OkStatus() : malformed;
 }
 
@@ -104,7 +104,7 @@ absl::Status MergeEncoded(grpc::ByteBuffer message, const StateLimits& limits,
     if (!status.ok()) return status;
   }
   if (!input.ConsumedEntireMessage()) return malformed;
-  if (absl::Status status = hold_part(0); !status.ok()) return status;
+  RETURN_IF_ERROR(hold_part(0));
   if (states > 0 && arrays > 0) return absl::InvalidArgumentError("arrays: got some beside states; allowed: either");
   if (arrays > 0) return arrays_merger.Finish(wanted, response);
   return merger.Finish(wanted, response);

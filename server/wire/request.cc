@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "kernels/algebra/layout.h"
 #include "kernels/folds/fold.h"
+#include "kernels/system/status_macros.h"
 #include "proto/codec/enums.h"
 #include "proto/codec/op_call.h"
 
@@ -51,15 +52,13 @@ bool HasPartition(const v1::ReduceRequest& request) {
 }  // namespace
 
 absl::StatusOr<ArrayShape> ParseArray(const v1::ArraySpec& array, const RequestLimits& limits) {
-  const absl::StatusOr<DType> dtype = ParseDType("array.dtype", array.dtype());
-  if (!dtype.ok()) return dtype.status();
-  const absl::StatusOr<std::int64_t> count = Count(array, limits.max_elements);
-  if (!count.ok()) return count.status();
-  ArrayShape shape{.dtype = *dtype, .count = *count};
-  if (__builtin_mul_overflow(*count, std::int64_t{RowOf(*dtype).bytes}, &shape.bytes)) {
+  ASSIGN_OR_RETURN(const DType dtype, ParseDType("array.dtype", array.dtype()));
+  ASSIGN_OR_RETURN(const std::int64_t count, Count(array, limits.max_elements));
+  ArrayShape shape{.dtype = dtype, .count = count};
+  if (__builtin_mul_overflow(count, std::int64_t{RowOf(dtype).bytes}, &shape.bytes)) {
     return absl::InvalidArgumentError(
         absl::StrFormat("array.shape: got %s, %d elements of %s; allowed: less than 2^63 bytes", ShapeText(array),
-                        *count, RowOf(*dtype).name));
+                        count, RowOf(dtype).name));
   }
   return shape;
 }
@@ -152,9 +151,7 @@ absl::StatusOr<Question> ParseHeader(const v1::ReduceRequest& header, const Requ
   if (header.source_case() != v1::ReduceRequest::SOURCE_NOT_SET) {
     return absl::InvalidArgumentError("header: got a source; allowed: none, since the elements follow in chunks");
   }
-  const absl::StatusOr<ArrayShape> parsed = ParseArray(header.array(), limits);
-  if (!parsed.ok()) return parsed.status();
-  *shape = *parsed;
+  ASSIGN_OR_RETURN(*shape, ParseArray(header.array(), limits));
   if (HasPartition(header)) {
     return absl::UnimplementedError(
         absl::StrCat(ArraysField(header), ": got some in a stream; allowed: in Reduce and in sessions"));
@@ -163,7 +160,7 @@ absl::StatusOr<Question> ParseHeader(const v1::ReduceRequest& header, const Requ
       header, {shape->dtype, shape->count, header.array().shape()}, limits.max_ops,
       [&](const char* field, const v1::SideArray& side) { return StreamedSide(field, side, header.array(), limits); });
   if (!question.ok()) return question;
-  if (absl::Status status = CheckStreamed(header, *question); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckStreamed(header, *question));
   return question;
 }
 

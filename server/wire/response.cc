@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/algebra/finalize.h"
 #include "kernels/engine/pipelines.h"
+#include "kernels/system/status_macros.h"
 #include "proto/codec/arrays_state.h"
 #include "proto/codec/state_codec.h"
 #include "proto/codec/values.h"
@@ -50,10 +51,9 @@ absl::Status FillAnswer(const ReduceSpec& spec, const Answer& answer, std::optio
                        {.state = wanted.state, .results = wanted.results, .op_errors = wanted.op_errors}, response);
   }
   if (wanted.results) {
-    const absl::StatusOr<std::vector<absl::StatusOr<Value>>> values =
-        FinalizeEach(spec, answer.state, wanted.op_errors);
-    if (!values.ok()) return values.status();
-    ToProto(spec, *values, response->mutable_results());
+    ASSIGN_OR_RETURN(const std::vector<absl::StatusOr<Value>> values,
+                     FinalizeEach(spec, answer.state, wanted.op_errors));
+    ToProto(spec, values, response->mutable_results());
   }
   response->set_count(spec.count);
   FillExecution(answer.ran, answer.state.exact != nullptr, response->mutable_execution());
