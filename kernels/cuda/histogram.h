@@ -11,7 +11,7 @@
 namespace reduced {
 
 struct HistogramLaunch {
-  DType dtype = DType::kF32;     // of more than 8 bits
+  DType dtype = DType::kF32;     // of more than 16 bits
   const void* data = nullptr;    // aligned to the element's size
   std::int64_t count = 0;        // > 0
   const void* finder = nullptr;  // host memory: a BinFinder<T> whose `lowest` is in device memory; it has bins in use

@@ -2,7 +2,8 @@
 // made of. A pass counts the elements of a few ranges of keys by digits within each; it may also gather these keys,
 // so that later passes read a few candidates in place of the array.
 //
-// The algorithm is radix selection. The host narrows the ranges between passes: see whole_array.cc.
+// The algorithms are radix selection, and that of R. W. Floyd and R. L. Rivest, whose ranges come from a sample. The
+// host narrows the ranges between passes: see whole_array_quantiles.cc.
 #ifndef REDUCED_KERNELS_CUDA_SELECTION_H_
 #define REDUCED_KERNELS_CUDA_SELECTION_H_
 
@@ -86,38 +87,68 @@ struct KeyRange64 {
 
 // In device memory, zeros before the launch; the counts follow, 2^digit of each range.
 struct CountedKeys {
-  static constexpr int kMostRanges = 16;
-  static constexpr int kBoundedRanges = 4;  // that have the bounds of their keys, too
-  unsigned long long gathered = 0;          // keys, and places that have none, which hold the largest key
-  // Of each range: the inverse of the least key, and the largest. 0 and 0: it has no key.
-  unsigned long long inverse_least[kBoundedRanges] = {};
-  unsigned long long largest[kBoundedRanges] = {};
+  static constexpr int kMostRanges = 8;
+  unsigned long long others = 0;    // elements that are no numbers: keys below format.least or above format.greatest
+  unsigned long long gathered = 0;  // keys
+  // Of each range, if the format is plain: elements that have its least key or a greater one, or are no numbers; 0 if
+  // that is format.least.
+  unsigned long long at_least[kMostRanges] = {};
+  // The inverse of the least key, and the largest. 0 and 0: it has no key, or the digit has no bits.
+  unsigned long long inverse_least[kMostRanges] = {};
+  unsigned long long largest[kMostRanges] = {};
 };
 
 struct CountKeysLaunch {
-  KeyFormat format{};
+  KeyFormat format{};          // of more than 8 bits
   const void* data = nullptr;  // elements, aligned to their size
   std::int64_t count = 0;      // of them, > 0
-  std::int64_t stretch = 1;    // of as many neighbouring pieces of 512 bytes only the first is counted: a sample
+  std::int64_t stretch = 1;    // of as many neighbouring pieces of 128 bytes only the first is counted: a sample
   KeyRange64 ranges[CountedKeys::kMostRanges] = {};  // they have no key in common
-  int count_of_ranges = 1;                           // more only if the format is plain, and of more than 8 bits
+  int count_of_ranges = 1;                           // more only if the format is plain
   int digit = 11;
   CountedKeys* counted = nullptr;
-  void* gather = nullptr;              // room for keys of the ranges; null: they are not gathered
+  void* gather = nullptr;              // room for keys of the ranges that have several; null: they are not gathered
   std::int64_t room = 0;               // keys; those beyond it are lost
-  int chunk = 0;                       // keys that a warp reserves room for at a time; 0: as many as it has
   std::int64_t most_shared_bytes = 0;  // that a block can have
   int multiprocessors = 0;
   cudaStream_t stream = nullptr;
 
   std::int64_t counts() const { return static_cast<std::int64_t>(count_of_ranges) << digit; }
   std::int64_t bytes() const { return static_cast<std::int64_t>(sizeof(CountedKeys)) + 8 * counts(); }
-  std::int64_t shared_bytes() const { return 4 * counts(); }  // of a block
 };
-inline constexpr int kGatherChunk = 512;
-// What the last chunk of each warp may leave unused, in keys. Of each chunk before, fewer than 32 are.
-std::int64_t UnusedOfChunks(int multiprocessors);
+// Of a block's shared memory: where keys are gathered, and at most what kernels have beside what is counted there.
+inline constexpr std::int64_t kGatherBytes = std::int64_t{64} << 10, kOwnSharedBytes = 1 << 10;
 cudaError_t LaunchCountKeys(const CountKeysLaunch& launch);
+
+// Counts numbers in bins that are narrow where many elements are: cells of equal width, each of which has bins of equal
+// width. Numbers below all cells have bin kBelow(bins), those above bin kAbove(bins). A launch with `wanted` gathers
+// the keys of these bins instead.
+struct CountCellsLaunch {
+  static constexpr int kCellBits = 12, kCells = 1 << kCellBits, kMostBins = 1 << 14;
+  static constexpr std::uint32_t kHasWanted = std::uint32_t{1} << 31;
+
+  KeyFormat format{};          // plain, of 32 or 64 bits
+  const void* data = nullptr;  // elements, aligned to their size
+  std::int64_t count = 0;      // of them, > 0
+  std::uint64_t lo = 0;        // the cells have the keys [lo, lo + span]; cell i those with (key - lo) >> shift = i
+  std::uint64_t span = 0;
+  int shift = 0;
+  // Device memory. Of each cell, of the keys below and of those above: its first bin << 6 | the shift from a key's
+  // place in it to the bin, and kHasWanted, if one of them is wanted.
+  const std::uint32_t* cells = nullptr;
+  int bins = 0;                            // of all cells, at most kMostBins; then those below, and those above
+  unsigned long long* counts = nullptr;    // device memory, zeros: bins + 2
+  const std::uint32_t* wanted = nullptr;   // device memory, a bit for each bin; null: they are counted
+  unsigned long long* gathered = nullptr;  // device memory, zero: how many keys
+  void* gather = nullptr;                  // room for so many; those beyond it are lost
+  std::int64_t room = 0;
+  std::int64_t most_shared_bytes = 0;  // that a block can have, at least shared_bytes()
+  int multiprocessors = 0;
+  cudaStream_t stream = nullptr;
+
+  static constexpr std::int64_t shared_bytes() { return 4 * (kCells + 4) + 4 * (kMostBins + 3); }
+};
+cudaError_t LaunchCountCells(const CountCellsLaunch& launch);
 
 // An element and its index.
 struct FoundKey {

@@ -410,6 +410,7 @@ absl::Status CudaLane::AnswerOneByOne(const Job& job, const std::vector<std::byt
   Job one{job.spec, job.array, job.deadline, job.cancelled, job.admitted, job.caller, job.limit};
   one.spec.count = layout.elements;
   Answer sum;
+  sum.timing = *timing;  // of ops that were answered before
   OutputErrors errors(answers.size(), job.errors);
   for (std::int64_t output = 0; output < layout.outputs && !errors.Ended(output); ++output) {
     one.array = From(job.array, layout.Start(output) * width);

@@ -58,16 +58,25 @@ class CudaLane::WholeArray {
   struct Counted {
     CountedKeys head{};
     std::vector<std::uint64_t> counts{};
-    int digit = 0;              // bits that a bracket is counted by; 0 before the pass: it chooses
+    int bytes = 0;              // of a key
+    int digit = 0;              // bits that a bracket is counted by
     std::vector<int> shifts{};  // of each bracket
-    // The least and the largest key of each bracket, or nothing.
-    std::vector<std::pair<std::uint64_t, std::uint64_t>> bounds{};
 
     std::int64_t total() const {
       return static_cast<std::int64_t>(std::accumulate(counts.begin(), counts.end(), std::uint64_t{0}));
     }
     const std::uint64_t* Of(std::size_t bracket) const { return counts.data() + (bracket << digit); }
+    // Where the keys are that were gathered.
+    std::int64_t bytes_before_keys() const { return std::int64_t{sizeof(head)} + 8 * std::ssize(counts); }
   };
+  // The keys of ascending ranks among the elements that are no NaNs.
+  struct Selected {
+    std::int64_t numbers = 0;
+    std::vector<std::int64_t> ranks{};
+    std::vector<std::uint64_t> keys{};
+  };
+  // The ranks to select among so many.
+  using RanksOf = absl::FunctionRef<std::vector<std::int64_t>(std::int64_t numbers)>;
 
   absl::StatusOr<std::byte*> Allocate(std::int64_t bytes, std::unique_ptr<ArrayMemory>* memory);
   // Runs launches, waits for them, and copies what they leave to the host.
@@ -93,37 +102,47 @@ class CudaLane::WholeArray {
   // Of compare and distance_max.
   absl::StatusOr<Entries> Compare(const OpCall& call, const std::byte* data, const std::byte* other,
                                   std::int64_t count);
-  // Of elements of 8 bits: all ops that AnsweredByCounts, but for those of accumulators that have kernels.
+  // Of elements of 8 and 16 bits: all ops that AnsweredByCounts, but for those of accumulators that have kernels.
   static bool IsFromCounts(const Job& job, const OpCall& call);
   absl::Status FromCounts(const OpCall& call, const std::byte* data, std::int64_t count, std::byte* answers,
                           absl::Status* op_error);
-  // Sets counts_, once for all ops of an array.
-  absl::Status CountBytes(const std::byte* data, std::int64_t count);
+  // Sets counts_, once for all ops of an array; of 8 bits byte_counts_, too.
+  absl::Status CountValues(const std::byte* data, std::int64_t count);
   absl::Status Distinct(const std::byte* data, std::int64_t count, std::byte* answers);
-  absl::Status CountEachKey(const OpCall& call, const std::byte* data, std::int64_t count, std::byte* answers,
-                            absl::Status* op_error);
 
   // Of folds that take little memory, which nobody counts.
   FoldLimits UncountedLimits() const;
 
   static std::uint64_t MostKey(int bytes) { return ~std::uint64_t{0} >> (64 - 8 * bytes); }
+  // The most bits that a pass over keys of so many bytes counts by.
+  static int MostDigit(int bytes) { return bytes == 8 ? 13 : 12; }
   // Bits of the keys of brackets that a pass counts by: at most `most`, and as many as a block has room for.
-  static int DigitFor(int bytes, std::size_t brackets, std::int64_t shared_bytes, int most);
-  // Counts the keys of at most kMostRanges brackets. `gathered`: null, or gets their keys, of which a warp reserves
-  // room for `chunk` at a time; few: they come to the host, too.
-  absl::Status CountPass(const Source& source, std::int64_t stretch, const std::vector<Bracket>& brackets,
-                         std::int64_t room, int chunk, std::unique_ptr<ArrayMemory>* gathered,
-                         std::vector<std::byte>* few, Counted* counted);
-  // The parts of brackets that have the ranks; keys of parts that have only one are found.
+  int DigitFor(std::size_t brackets, bool gathers, int most) const;
+  // Counts the keys of at most kMostRanges brackets, by at most `digit` bits. `gathered`: null, or gets at most `room`
+  // of the keys of brackets with several. few: they come to the host, too.
+  absl::Status CountPass(const Source& source, std::int64_t stretch, const std::vector<Bracket>& brackets, int digit,
+                         std::int64_t room, std::unique_ptr<ArrayMemory>* gathered, std::vector<std::byte>* few,
+                         Counted* counted);
+  static Source Candidates(int bytes, const ArrayMemory& memory, std::int64_t begin, std::int64_t count);
+  static void TakePart(std::uint64_t lo, std::uint64_t hi, std::int64_t size, const std::vector<std::int64_t>& ranks,
+                       Bracket* rest, std::vector<Bracket>* parts);
+  // The parts of brackets that have the ranks.
   static std::vector<Bracket> Narrowed(const std::vector<Bracket>& brackets, const Counted& counted,
                                        const std::vector<std::int64_t>& ranks, std::vector<std::uint64_t>* found);
+  static void Settle(std::vector<Bracket>* brackets, std::vector<std::uint64_t>* found);
   // Selects the keys of ascending ranks that lie in brackets.
-  absl::Status Select(const Source& source, const std::vector<Bracket>& brackets,
-                      const std::vector<std::int64_t>& ranks, std::vector<std::uint64_t>* found);
+  absl::Status Select(const Source& source, std::vector<Bracket> brackets, const std::vector<std::int64_t>& ranks,
+                      std::vector<std::uint64_t>* found);
   absl::Status SelectInSome(Source source, std::vector<Bracket> brackets, const std::vector<std::int64_t>& ranks,
                             std::vector<std::uint64_t>* found);
   static void SelectFew(int bytes, const std::vector<std::byte>& keys, const std::vector<Bracket>& brackets,
                         const std::vector<std::int64_t>& ranks, std::vector<std::uint64_t>* found);
+  absl::Status BracketsFromSample(const Source& source, const OpCall& call, std::vector<Bracket>* brackets);
+  absl::Status SelectInBrackets(const Source& source, const RanksOf& ranks_of, std::vector<Bracket> brackets,
+                                Selected* selected, bool* known);
+  absl::Status SelectMany(const Source& source, const RanksOf& ranks_of, Selected* selected);
+  absl::Status SelectOnHost(const Source& candidates, Selected* selected);
+  absl::Status SelectFromAll(const Source& source, const RanksOf& ranks_of, Selected* selected);
 
   absl::Status Gather(const Source& source, std::int64_t first, std::int64_t count, std::uint64_t least,
                       std::uint64_t most, std::vector<FoundKey>* found, std::int64_t* number);
@@ -138,8 +157,9 @@ class CudaLane::WholeArray {
   CudaArrays& arrays_;
   Timing* const timing_;
   std::vector<std::unique_ptr<ArrayMemory>> memory_;  // of launches that may be in flight
-  ByteCounts counts_;
-  const std::byte* counted_ = nullptr;  // the elements that counts_ is of, so many
+  ByteCounts byte_counts_;
+  std::vector<unsigned long long> counts_;  // by the bits of an element of 8 or 16 bits
+  const std::byte* counted_ = nullptr;      // the elements that counts_ is of, so many
   std::int64_t counted_elements_ = 0;
 };
 

@@ -2,15 +2,15 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <numeric>
 #include <utility>
 
 #include "kernels/algebra/finalize.h"
 #include "kernels/cuda/count_bytes.h"
+#include "kernels/cuda/count_words.h"
 #include "kernels/cuda/sketch.h"
 #include "kernels/cuda/whole_array.h"
+#include "kernels/folds/elements.h"
 #include "kernels/folds/fold.h"
-#include "kernels/folds/mode.h"
 #include "kernels/folds/sketch.h"
 
 namespace reduced {
@@ -19,6 +19,7 @@ namespace {
 constexpr std::int64_t kMostFound = 1 << 16;                   // elements that are gathered at a time
 constexpr std::int64_t kFirstFound = 1 << 11;                  // of these, that come to the host with their number
 constexpr std::int64_t kSampleBytes = std::int64_t{16} << 20;  // of an array
+constexpr int kDigit = 12;                                     // bits of keys that a pass counts by
 constexpr std::int64_t kFewSampled = 4;                        // whose key is a bound that is near enough
 
 }  // namespace
@@ -85,9 +86,10 @@ absl::Status CudaLane::WholeArray::BoundFromSample(const Source& source, std::in
   std::vector<std::uint64_t> found = {*bound};
   for (int pass = 0; pass < kPasses && !brackets.empty() && brackets[0].size > kFewSampled; ++pass) {
     Counted counted;
-    const absl::Status status = CountPass(source, stretch, brackets, 0, 0, nullptr, nullptr, &counted);
+    const absl::Status status = CountPass(source, stretch, brackets, kDigit, 0, nullptr, nullptr, &counted);
     if (!status.ok()) return status;
     brackets = Narrowed(brackets, counted, ranks, &found);
+    Settle(&brackets, &found);
   }
   *bound = brackets.empty() ? found[0] : brackets[0].hi;
   return absl::OkStatus();
@@ -98,7 +100,7 @@ absl::Status CudaLane::WholeArray::SelectLast(const Source& source, std::int64_t
                                               std::int64_t* total) {
   Counted counted;
   const std::vector<Bracket> all = {{.lo = 0, .hi = *last, .size = source.count, .last = 1}};
-  absl::Status status = CountPass(source, 1, all, 0, 0, nullptr, nullptr, &counted);
+  absl::Status status = CountPass(source, 1, all, kDigit, 0, nullptr, nullptr, &counted);
   if (!status.ok()) return status;
   *total = counted.total();
   if (*total <= k) return status;
@@ -109,17 +111,18 @@ absl::Status CudaLane::WholeArray::SelectLast(const Source& source, std::int64_t
   return status;
 }
 
-// The same of 8 bits; and how many elements have lesser keys.
+// The same of 8 and 16 bits; and how many elements have lesser keys.
 absl::Status CudaLane::WholeArray::CountLast(const Source& source, std::int64_t k, std::uint64_t* last,
                                              std::int64_t* total, std::int64_t* below) {
-  if (absl::Status status = CountBytes(source.data, source.count); !status.ok()) return status;
-  std::array<std::int64_t, kByteValues> of_key{};
-  for (int value = 0; value < kByteValues; ++value) {
+  if (absl::Status status = CountValues(source.data, source.count); !status.ok()) return status;
+  std::vector<std::int64_t> of_key(counts_.size());
+  for (std::size_t value = 0; value < counts_.size(); ++value) {
     bool counts = true;
-    const auto key = KeyOf(static_cast<std::uint8_t>(value), source.format, &counts);
-    if (counts) of_key[key] += static_cast<std::int64_t>(counts_.counts[value]);
+    const std::size_t key = source.format.bytes == 1 ? KeyOf(static_cast<std::uint8_t>(value), source.format, &counts)
+                                                     : KeyOf(static_cast<std::uint16_t>(value), source.format, &counts);
+    if (counts) of_key[key] += static_cast<std::int64_t>(counts_[value]);
   }
-  for (std::uint64_t key = 0; key < kByteValues; ++key) {
+  for (std::size_t key = 0; key < of_key.size(); ++key) {
     if (*total < k) {
       *last = key;
       *below = *total;
@@ -145,7 +148,7 @@ absl::Status CudaLane::WholeArray::GatherLeast(const Source& source, std::int64_
   found->clear();
   std::uint64_t last = most;
   std::int64_t total = 0, below = k;  // if it is not known
-  status = source.format.bytes > 1 ? SelectLast(source, k, &last, &total) : CountLast(source, k, &last, &total, &below);
+  status = source.format.bytes > 2 ? SelectLast(source, k, &last, &total) : CountLast(source, k, &last, &total, &below);
   if (!status.ok()) return status;
   if (total <= k) return Gather(source, 0, source.count, 0, most, found, &number);
   if (last > 0 && below > 0) status = Gather(source, 0, source.count, 0, last - 1, found, &number);
@@ -233,52 +236,15 @@ absl::Status CudaLane::WholeArray::Distinct(const std::byte* data, std::int64_t 
   return absl::OkStatus();
 }
 
-// Of 16 bits.
-absl::Status CudaLane::WholeArray::CountEachKey(const OpCall& call, const std::byte* data, std::int64_t count,
-                                                std::byte* answers, absl::Status* op_error) {
-  return VisitDType(job_.spec.dtype, [&]<class T>(std::type_identity<T>) -> absl::Status {
-    if constexpr (sizeof(T) == 2) {
-      using Key = SortKey<T>;
-      const Source source{Plain(KeyFormatOf<T>()), data, count};
-      std::vector<std::uint64_t> counts(std::size_t{1} << Key::kBits);
-      // As many at a time as a block has room for.
-      const int digit = DigitFor(sizeof(T), 1, lane_.shared_bytes_, Key::kBits);
-      for (std::uint64_t lo = 0; lo < counts.size(); lo += std::uint64_t{1} << digit) {
-        const std::vector<Bracket> some = {{.lo = lo, .hi = lo + (std::uint64_t{1} << digit) - 1}};
-        Counted counted{.digit = digit};
-        const absl::Status status = CountPass(source, 1, some, 0, 0, nullptr, nullptr, &counted);
-        if (!status.ok()) return status;
-        std::copy(counted.counts.begin(), counted.counts.end(), counts.begin() + static_cast<std::ptrdiff_t>(lo));
-      }
-      if constexpr (kIsFloat<T>) {  // all NaNs have one key, and both zeros
-        const auto least = counts.begin() + static_cast<std::ptrdiff_t>(source.format.least);
-        const auto beyond = counts.begin() + static_cast<std::ptrdiff_t>(source.format.greatest) + 1;
-        const std::uint64_t nans =
-            std::accumulate(beyond, counts.end(), std::accumulate(counts.begin(), least, std::uint64_t{0}));
-        std::fill(counts.begin(), least, 0);
-        std::fill(beyond, counts.end(), 0);
-        counts[Key::kNan] = job_.spec.nan_policy == NanPolicy::kOmit ? 0 : nans;
-        counts[Key::kPlusZero] += std::exchange(counts[Key::kMinusZero], 0);
-      }
-      if (call.op == Op::kMode) {
-        *op_error = FinishMode<T>(call, job_.spec, counts, answers);
-        return absl::OkStatus();
-      }
-      const auto none = std::count(counts.begin(), counts.end(), std::uint64_t{0});
-      StoreAt(static_cast<std::uint64_t>(std::ssize(counts) - none), 0, answers);
-    }
-    return absl::OkStatus();
-  });
-}
-
 bool CudaLane::WholeArray::IsFromCounts(const Job& job, const OpCall& call) {
-  return RowOf(job.spec.dtype).bytes == 1 && AnsweredByCounts(call) &&
-         (!HasAccumulator(call) || !HasKernels(job.spec.dtype));
+  return AnsweredByCounts(call, job.spec.dtype) && (!HasAccumulator(call) || !HasKernels(job.spec.dtype));
 }
 
-absl::Status CudaLane::WholeArray::CountBytes(const std::byte* data, std::int64_t count) {
+absl::Status CudaLane::WholeArray::CountValues(const std::byte* data, std::int64_t count) {
   if (counted_ == data && counted_elements_ == count) return absl::OkStatus();
-  const absl::StatusOr<std::byte*> room = Allocate(sizeof(ByteCounts), &memory_.emplace_back());
+  const bool are_bytes = RowOf(job_.spec.dtype).bytes == 1;
+  const std::int64_t bytes = are_bytes ? sizeof(ByteCounts) : sizeof(WordCounts);
+  const absl::StatusOr<std::byte*> room = Allocate(bytes, &memory_.emplace_back());
   if (!room.ok()) return room.status();
   CountBytesLaunch launch{.data = data,
                           .count = count,
@@ -289,12 +255,22 @@ absl::Status CudaLane::WholeArray::CountBytes(const std::byte* data, std::int64_
       !HasKernels(job_.spec.dtype) && std::ranges::any_of(job_.spec.ops, [](Op op) { return HasPosition(op); });
   launch.format = VisitDType(job_.spec.dtype, []<class T>(std::type_identity<T>) { return KeyFormatOf<T>(); });
   launch.format.omit_nan = job_.spec.nan_policy == NanPolicy::kOmit;
+  const CountWordsLaunch of_words{.data = data,
+                                  .count = count,
+                                  .out = reinterpret_cast<WordCounts*>(*room),
+                                  .most_shared_bytes = lane_.shared_bytes_,
+                                  .multiprocessors = lane_.multiprocessors_,
+                                  .stream = lane_.kernel_stream_};
   const auto launches = [&] {
-    const cudaError_t error = cudaMemsetAsync(*room, 0, sizeof(ByteCounts), lane_.kernel_stream_);
-    return error == cudaSuccess ? LaunchCountBytes(launch) : error;
+    const cudaError_t error = cudaMemsetAsync(*room, 0, static_cast<std::size_t>(bytes), lane_.kernel_stream_);
+    if (error != cudaSuccess) return error;
+    return are_bytes ? LaunchCountBytes(launch) : LaunchCountWords(of_words);
   };
-  const absl::Status status =
-      Run(launches, *room, sizeof(ByteCounts), {{0, sizeof(ByteCounts), reinterpret_cast<std::byte*>(&counts_)}});
+  counts_.resize(are_bytes ? kByteValues : kWordValues);
+  auto* const to = reinterpret_cast<std::byte*>(are_bytes ? byte_counts_.counts : counts_.data());
+  const std::int64_t copied = are_bytes ? bytes : kWordValues * 8;
+  const absl::Status status = Run(launches, *room, copied, {{0, copied, to}});
+  if (are_bytes) std::ranges::copy(byte_counts_.counts, counts_.begin());
   counted_ = status.ok() ? data : nullptr;
   counted_elements_ = count;
   return status;
@@ -302,7 +278,7 @@ absl::Status CudaLane::WholeArray::CountBytes(const std::byte* data, std::int64_
 
 absl::Status CudaLane::WholeArray::FromCounts(const OpCall& call, const std::byte* data, std::int64_t count,
                                               std::byte* answers, absl::Status* op_error) {
-  if (absl::Status status = CountBytes(data, count); !status.ok()) return status;
+  if (absl::Status status = CountValues(data, count); !status.ok()) return status;
   ReduceSpec one = job_.spec;
   one.count = count;
   one.ops = {call};
@@ -310,7 +286,7 @@ absl::Status CudaLane::WholeArray::FromCounts(const OpCall& call, const std::byt
     *op_error = AnswerFromCounts(call, one, counts_, UncountedLimits(), answers);
     return absl::OkStatus();
   }
-  const absl::StatusOr<Value> answer = Finalize(one, call.op, StateOfCounts(one, counts_));
+  const absl::StatusOr<Value> answer = Finalize(one, call.op, StateOfCounts(one, byte_counts_));
   if (answer.ok()) StoreValue(*answer, answers);
   *op_error = answer.status();
   return absl::OkStatus();

@@ -1,11 +1,11 @@
 #include "kernels/folds/byte_counts.h"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <span>
 #include <type_traits>
 #include <vector>
 
@@ -15,21 +15,24 @@
 #include "kernels/exact/terms.h"
 #include "kernels/folds/elements.h"
 #include "kernels/folds/histogram_bins.h"
+#include "kernels/folds/quantile_answers.h"
 #include "kernels/folds/term_sums.h"
 
 namespace reduced {
 namespace {
 
+using Counts = std::span<const unsigned long long>;  // by the bits of an element
+
 template <class T>
 T ElementOf(int value) {
-  return std::bit_cast<T>(static_cast<std::uint8_t>(value));
+  return std::bit_cast<T>(static_cast<std::conditional_t<sizeof(T) == 1, std::uint8_t, std::uint16_t>>(value));
 }
 
-// Calls visit(std::type_identity<T>{}) for the C++ type of a dtype of 8 bits.
-template <class Visitor>
-void VisitByteDType(DType dtype, const Visitor& visit) {
+// Calls visit(std::type_identity<T>{}) for the C++ type of a dtype of at most so many bytes.
+template <std::size_t kBytes, class Visitor>
+void VisitNarrowDType(DType dtype, const Visitor& visit) {
   VisitDType(dtype, [&]<class T>(std::type_identity<T> type) {
-    if constexpr (sizeof(T) == 1) visit(type);
+    if constexpr (sizeof(T) <= kBytes) visit(type);
   });
 }
 
@@ -139,21 +142,21 @@ void AddExactly(double x, std::int64_t copies, AccumulatorSet set, ExactSums* in
 
 // How many elements have each sort key; `zeros_join`: -0 has the key of +0.
 template <class T>
-std::array<std::uint64_t, kByteValues> CountsOfKeys(const ByteCounts& counts, bool zeros_join) {
-  std::array<std::uint64_t, kByteValues> of_key{};
-  for (int value = 0; value < kByteValues; ++value) {
-    const auto x = ElementOf<T>(value);
-    of_key[zeros_join ? SortKey<T>::OfValue(x) : SortKey<T>::Of(x)] += counts.counts[value];
+std::vector<std::uint64_t> CountsOfKeys(Counts counts, bool zeros_join) {
+  std::vector<std::uint64_t> of_key(counts.size());
+  for (std::size_t value = 0; value < counts.size(); ++value) {
+    const auto x = ElementOf<T>(static_cast<int>(value));
+    of_key[zeros_join ? SortKey<T>::OfValue(x) : SortKey<T>::Of(x)] += counts[value];
   }
   return of_key;
 }
 
-// The state of quantiles, mode and different values.
+// The state of mode and of different values.
 template <class T>
-Entries KeyEntries(const OpCall& call, const ReduceSpec& spec, const ByteCounts& counts) {
+Entries KeyEntries(const OpCall& call, const ReduceSpec& spec, Counts counts) {
   Entries entries = NoEntries(call, spec.dtype);
   const bool are_different = entries.rule == EntriesRule::kUnion;
-  std::array<std::uint64_t, kByteValues> of_key = CountsOfKeys<T>(counts, /*zeros_join=*/!IsQuantile(call.op));
+  std::vector<std::uint64_t> of_key = CountsOfKeys<T>(counts, /*zeros_join=*/true);
   if (kIsFloat<T> && are_different && spec.nan_policy == NanPolicy::kOmit) of_key[SortKey<T>::kNan] = 0;
   for (std::size_t key = 0; key < of_key.size(); ++key) {
     if (of_key[key] == 0) continue;
@@ -164,12 +167,29 @@ Entries KeyEntries(const OpCall& call, const ReduceSpec& spec, const ByteCounts&
 }
 
 template <class T>
-Entries BinEntries(const OpCall& call, const ReduceSpec& spec, const ByteCounts& counts) {
+absl::Status AnswerQuantiles(const OpCall& call, const ReduceSpec& spec, Counts counts, std::byte* answers) {
+  const std::vector<std::uint64_t> of_key = CountsOfKeys<T>(counts, /*zeros_join=*/false);
+  const auto nans = static_cast<std::int64_t>(kIsFloat<T> ? of_key[SortKey<T>::kNan] : 0);
+  const std::vector<std::int64_t> ranks = QuantileRanks(call, spec, spec.count, spec.count - nans);
+  std::vector<typename SortKey<T>::Type> keys;
+  std::int64_t below = 0;
+  for (std::size_t key = 0; key < of_key.size() && keys.size() < ranks.size(); ++key) {
+    below += static_cast<std::int64_t>(of_key[key]);
+    while (keys.size() < ranks.size() && ranks[keys.size()] < below) {
+      keys.push_back(static_cast<typename SortKey<T>::Type>(key));
+    }
+  }
+  keys.resize(ranks.size());  // another process may have changed the elements
+  return FinishQuantiles<T>(call, spec, spec.count, spec.count - nans, ranks, keys, answers);
+}
+
+template <class T>
+Entries BinEntries(const OpCall& call, const ReduceSpec& spec, Counts counts) {
   const HistogramBins<T> bins(call.given().edges);
   const BinFinder<T>& finder = bins.finder();
   Entries entries = NoEntries(call, spec.dtype);
   if (finder.used == 0) return entries;
-  const std::array<std::uint64_t, kByteValues> of_key = CountsOfKeys<T>(counts, /*zeros_join=*/false);
+  const std::vector<std::uint64_t> of_key = CountsOfKeys<T>(counts, /*zeros_join=*/false);
   for (std::size_t key = 0; key < of_key.size(); ++key) {
     const T x = SortKey<T>::Element(static_cast<typename SortKey<T>::Type>(key));
     const auto value = BinFinder<T>::ValueOf(x);
@@ -181,7 +201,9 @@ Entries BinEntries(const OpCall& call, const ReduceSpec& spec, const ByteCounts&
   return entries;
 }
 
-Entries TermEntries(const OpCall& call, const ReduceSpec& spec, const ByteCounts& counts) {
+Entries TermEntries(const OpCall& call, const ReduceSpec& spec, Counts of_value) {
+  ByteCounts counts;
+  std::ranges::copy(of_value, counts.counts);
   TermSums sums(call, spec);
   AddCopies(
       counts, [&] { sums.Merge(sums); },
@@ -193,8 +215,8 @@ Entries TermEntries(const OpCall& call, const ReduceSpec& spec, const ByteCounts
 
 // Gives a fold of topk or bottomk the k best elements.
 template <class T>
-absl::Status AddBest(const OpCall& call, const ReduceSpec& spec, const ByteCounts& counts, DistributionFold* fold) {
-  const std::array<std::uint64_t, kByteValues> of_key = CountsOfKeys<T>(counts, /*zeros_join=*/false);
+absl::Status AddBest(const OpCall& call, const ReduceSpec& spec, Counts counts, DistributionFold* fold) {
+  const std::vector<std::uint64_t> of_key = CountsOfKeys<T>(counts, /*zeros_join=*/false);
   constexpr bool kHasNan = kIsFloat<T>;
   std::vector<T> best;
   const auto add = [&](std::size_t key) {
@@ -202,9 +224,9 @@ absl::Status AddBest(const OpCall& call, const ReduceSpec& spec, const ByteCount
     best.insert(best.end(), std::min<std::uint64_t>(of_key[key], room),
                 SortKey<T>::Element(static_cast<typename SortKey<T>::Type>(key)));
   };
-  constexpr std::size_t kLast = kByteValues - 1;
+  constexpr std::size_t kLast = SortKey<T>::kMost;
   if (kHasNan && spec.nan_policy == NanPolicy::kPropagate) add(kLast);
-  for (std::size_t i = 0; i + (kHasNan ? 1 : 0) < kByteValues; ++i) {
+  for (std::size_t i = 0; i <= kLast - (kHasNan ? 1 : 0) && std::ssize(best) < call.given().k; ++i) {
     add(call.op == Op::kBottomK ? i : kLast - (kHasNan ? 1 : 0) - i);
   }
   return fold->Add(best.data(), nullptr, 0, std::ssize(best));
@@ -212,7 +234,9 @@ absl::Status AddBest(const OpCall& call, const ReduceSpec& spec, const ByteCount
 
 }  // namespace
 
-bool AnsweredByCounts(const OpCall& call) {
+bool AnsweredByCounts(const OpCall& call, DType dtype) {
+  const int bytes = RowOf(dtype).bytes;
+  if (bytes > 2) return false;
   switch (call.op) {
     case Op::kMedian:
     case Op::kQuantile:
@@ -222,11 +246,9 @@ bool AnsweredByCounts(const OpCall& call) {
     case Op::kDistinct:
     case Op::kDistinctExact:
     case Op::kMode:
-    case Op::kSkew:
-    case Op::kKurtosis:
       return true;
     default:
-      return HasAccumulator(call);
+      return bytes == 1 && (HasAccumulator(call) || call.op == Op::kSkew || call.op == Op::kKurtosis);
   }
 }
 
@@ -237,7 +259,7 @@ State StateOfCounts(const ReduceSpec& spec, const ByteCounts& counts) {
   const bool omits_nans = spec.nan_policy == NanPolicy::kOmit;
   const AccumulatorSet exact = ExactAccumulatorsFor(spec);
   if (exact != 0) state.exact = std::make_unique<ExactSums>();
-  VisitByteDType(spec.dtype, [&]<class T>(std::type_identity<T>) {
+  VisitNarrowDType<1>(spec.dtype, [&]<class T>(std::type_identity<T>) {
     AddAccumulators<T>(counts, AccumulatorsFor(spec), omits_nans, &partial);
     for (int value = 0; kIsFloat<T> && exact != 0 && value < kByteValues; ++value) {
       if constexpr (kIsFloat<T>) {
@@ -255,15 +277,19 @@ State StateOfCounts(const ReduceSpec& spec, const ByteCounts& counts) {
   return state;
 }
 
-absl::Status AnswerFromCounts(const OpCall& call, const ReduceSpec& spec, const ByteCounts& counts,
-                              const FoldLimits& limits, std::byte* answers) {
+absl::Status AnswerFromCounts(const OpCall& call, const ReduceSpec& spec, Counts counts, const FoldLimits& limits,
+                              std::byte* answers) {
   const std::unique_ptr<DistributionFold> fold = MakeDistributionFold(call, spec, limits);
   absl::Status status;
-  VisitByteDType(spec.dtype, [&]<class T>(std::type_identity<T>) {
+  VisitNarrowDType<2>(spec.dtype, [&]<class T>(std::type_identity<T>) {
     if (call.op == Op::kTopK || call.op == Op::kBottomK) {
       status = fold->Begin(spec.count);
       if (status.ok()) status = AddBest<T>(call, spec, counts, fold.get());
       if (status.ok()) status = fold->Finish([](std::int64_t rank) { return rank; }, answers);
+      return;
+    }
+    if (IsQuantile(call)) {
+      status = AnswerQuantiles<T>(call, spec, counts, answers);
       return;
     }
     const bool has_terms = !TermsOf(call.op).empty();

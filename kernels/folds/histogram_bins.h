@@ -5,6 +5,7 @@
 #define REDUCED_KERNELS_FOLDS_HISTOGRAM_BINS_H_
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -85,6 +86,19 @@ struct BinFinder {
       if (beyond >= margin && beyond <= Real{1} - margin) return bin;
     }
     return even ? NearGuess(x, value) : Search(value);
+  }
+
+  // Whether the element's position tells its bin, other than the first and the last one, whether or not some bin has
+  // it: then *bin is it. For a GPU, which rounds and compares sooner than it converts numbers.
+  REDUCED_HD bool PositionTells(T x, int* bin) const {
+    using Bits = std::conditional_t<sizeof(Real) == 4, std::uint32_t, std::uint64_t>;
+    // In whose binade neighbours are 1 apart, as far as there can be bins on either side.
+    constexpr Real kWhole = Real{3} * static_cast<Real>(Bits{1} << (std::numeric_limits<Real>::digits - 2));
+    const Real position = Position(x), rounded = position + kWhole;
+    const Real beyond = position - (rounded - kWhole);
+    const Bits number = std::bit_cast<Bits>(rounded) - std::bit_cast<Bits>(kWhole) - (beyond < 0 ? 1 : 0);
+    *bin = static_cast<int>(number);
+    return std::abs(beyond) >= margin && number - 1 < static_cast<Bits>(used > 2 ? used - 2 : 0);
   }
 
   const Value* lowest = nullptr;  // the smallest element of each bin before `used`; then what comes after the last one

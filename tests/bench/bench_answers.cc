@@ -2,8 +2,9 @@
 // the time from the call to the answers in host memory, and of the kernels alone, in plain reads of the same bytes.
 // Each answer is compared with that of the CPU engine.
 //
-// usage: bench_answers [MIB [REPEATS [parts|pairs|slices|bytes|bits]]]: only quantiles of many outputs, ops about two
-// arrays, those along axes and matrices of columns, elements of 8 bits, or fingerprints and comparisons
+// usage: bench_answers [MIB [REPEATS [whole|others|parts|pairs|slices|bytes|bits]]]: only whole arrays of normal or of
+// other data, quantiles of many outputs, ops about two arrays, those along axes and matrices of columns, elements of 8
+// bits, or fingerprints and comparisons
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -95,14 +96,14 @@ std::vector<CallRow> Calls(DType dtype) {
       {"distinct", {Op::kDistinct}},
   };
   if (RowOf(dtype).bytes <= 2) calls.push_back({"mode", {Op::kMode}});
-  if (HasKernels(dtype)) return calls;
   const OpCall quartiles = {Op::kQuantile, {.quantiles = {0.25, 0.5, 0.75}}};
+  calls.push_back({"describe", {Op::kCount, Op::kNanCount, Op::kMean, Op::kStd, Op::kMin, quartiles, Op::kMax}});
+  if (HasKernels(dtype)) return calls;
   calls.push_back({"sum", {Op::kSum}});
   calls.push_back({"max", {Op::kMax}});
   calls.push_back({"argmin", {Op::kArgmin}});
   calls.push_back({"l2", {Op::kL2}});
   calls.push_back({"kurtosis", {Op::kKurtosis}});
-  calls.push_back({"describe", {Op::kCount, Op::kNanCount, Op::kMean, Op::kStd, Op::kMin, quartiles, Op::kMax}});
   return calls;
 }
 
@@ -331,7 +332,7 @@ class Bench {
   bool Run(DType dtype, const DataRow& data, const PartRow& part, const CallRow& row) {
     const std::int64_t count = bytes_ / RowOf(dtype).bytes;
     Job job{.spec = {.dtype = dtype, .count = count, .ops = row.calls, .empty_policy = EmptyPolicy::kFill}};
-    if (!HasKernels(dtype)) job.spec.precision = Precision::kExact;
+    if (!HasKernels(dtype) || row.calls.size() > 1) job.spec.precision = Precision::kExact;
     job.array = {.data = host_.data()};
     job.partition = PartitionOf(part, count, {.data = host_keys_.data()});
     const bool two = OtherOf(row.calls.front().op) != OtherOperand::kNone;
@@ -405,12 +406,14 @@ int Main(int argc, char** argv) {
     if (runs("slices")) right = bench.RunPairs(dtype, kNormal, kPairParts) && right;
   }
   if (runs("slices")) right = bench.RunMatrices(DType::kF32, kNormal) && right;
-  if (!only.empty()) return right ? 0 : 1;
-  for (const DType dtype : {DType::kF32, DType::kF64, DType::kI32, DType::kF16}) {
-    right = bench.Run(dtype, kNormal) && right;
+  for (const DType dtype : {DType::kF32, DType::kF64, DType::kI32, DType::kF16, DType::kBF16}) {
+    if (runs("whole")) right = bench.Run(dtype, kNormal) && right;
   }
-  for (const DataRow& data : kOthers) right = bench.Run(DType::kF32, data) && right;
-  for (const DataRow& data : kOthers) right = bench.Run(DType::kF64, data) && right;
+  for (const DType dtype : {DType::kF32, DType::kF64, DType::kF16}) {
+    for (const DataRow& data : kOthers) {
+      if (runs("others")) right = bench.Run(dtype, data) && right;
+    }
+  }
   return right ? 0 : 1;
 }
 

@@ -217,16 +217,33 @@ TEST_P(EngineWholeArrays, QuantilesOfManyOutputs) {
   }
 }
 
-// Long enough that bounds of the best elements come from a sample.
+// Long enough that bounds of the best elements, and brackets of quantiles, come from a sample.
 TEST_P(EngineWholeArrays, SampledArrays) {
   const std::int64_t count = (std::int64_t{33} << 20) / RowOf(dtype()).bytes;
   if (RowOf(dtype()).bytes < 4) GTEST_SKIP() << "the same launches as of longer elements, of more of these";
-  const std::vector<OpCall> calls = {{Op::kTopK, {.k = 10}}, {Op::kArgBottomK, {.k = 1000}}, Op::kMedian};
+  std::vector<double> many;
+  for (int i = 0; i <= 1000; ++i) many.push_back(i / 1000.0);
+  const std::vector<OpCall> calls = {{Op::kTopK, {.k = 10}},
+                                     {Op::kArgBottomK, {.k = 1000}},
+                                     Op::kMedian,
+                                     {Op::kQuantile, {.quantiles = {0.25, 0.5, 0.75}}},
+                                     {Op::kQuantile, {.quantiles = {0.001, 0, 1, 0.999}}},
+                                     {Op::kQuantile, {.quantiles = many, .method = QuantileMethod::kLower}}};
+  const std::vector<OpCall> few(calls.begin(), calls.begin() + 4);
   Check(MakeData(DataKind::kFull, dtype(), count, 3), calls, NanPolicy::kPropagate, "full");
-  if (RowOf(dtype()).is_float) Check(MakeData(DataKind::kSomeNan, dtype(), count, 3), calls, NanPolicy::kOmit, "NaNs");
-  for (const ValuesRow& row : kValues) {
-    Check(BytesOfValues(dtype(), count, row), calls, NanPolicy::kPropagate, row.name);
+  if (RowOf(dtype()).is_float) {
+    const Bytes array = MakeData(DataKind::kSomeNan, dtype(), count, 3);
+    Check(array, calls, NanPolicy::kOmit, "NaNs");
+    Check(array, calls, NanPolicy::kPropagate, "NaNs");
   }
+  for (const ValuesRow& row : kValues) {
+    Check(BytesOfValues(dtype(), count, row), few, NanPolicy::kPropagate, row.name);
+  }
+  // One of eight pieces of 128 bytes is sampled, and is like no other.
+  const ValuesRow misleading = {"a sample that misleads", [](std::int64_t i, std::int64_t) {
+                                  return i / 32 % 8 == 0 ? 100.0 : static_cast<double>(i * 7919 % 65'521) / 997 - 30;
+                                }};
+  Check(BytesOfValues(dtype(), count, misleading), few, NanPolicy::kPropagate, misleading.name);
 }
 
 REDUCED_INSTANTIATE_ON_CUDA(EngineWholeArrays, DType::kF32, DType::kF64, DType::kI32, DType::kU64, DType::kF16,

@@ -9,6 +9,7 @@
 #include "kernels/cuda/column_products.h"
 #include "kernels/cuda/compare.h"
 #include "kernels/cuda/count_bytes.h"
+#include "kernels/cuda/count_words.h"
 #include "kernels/cuda/fingerprint.h"
 #include "kernels/cuda/histogram.h"
 #include "kernels/cuda/pair_slices.h"
@@ -37,7 +38,7 @@ void ForEachKey(const KeyFormat& format, const void* data, std::int64_t count, c
                 std::int64_t stretch = 1) {
   const auto each = [&]<class Word>(Word) {
     for (std::int64_t i = 0; i < count; ++i) {
-      if (i * static_cast<std::int64_t>(sizeof(Word)) / 512 % stretch != 0) continue;
+      if (i * static_cast<std::int64_t>(sizeof(Word)) / 128 % stretch != 0) continue;
       Word raw;
       std::memcpy(&raw, static_cast<const std::byte*>(data) + i * static_cast<std::int64_t>(sizeof(Word)),
                   sizeof(Word));
@@ -50,6 +51,12 @@ void ForEachKey(const KeyFormat& format, const void* data, std::int64_t count, c
   if (format.bytes == 2) each(std::uint16_t{});
   if (format.bytes == 4) each(std::uint32_t{});
   if (format.bytes == 8) each(std::uint64_t{});
+}
+
+// Gathers a key, if there is room for it.
+void Append(const KeyFormat& format, std::uint64_t key, void* gather, std::int64_t room, unsigned long long* gathered) {
+  const auto at = static_cast<std::int64_t>((*gathered)++), bytes = static_cast<std::int64_t>(format.bytes);
+  if (at < room) std::memcpy(static_cast<std::byte*>(gather) + at * bytes, &key, static_cast<std::size_t>(bytes));
 }
 
 // Adds a x b, or a if b is 1, to digits of units 2^unit, 32 bits of a factor at a time.
@@ -246,35 +253,48 @@ cudaError_t LaunchCompare(const CompareLaunch& launch) {
   });
 }
 
-std::int64_t UnusedOfChunks(int multiprocessors) { return std::int64_t{multiprocessors} * kGatherChunk; }
-
 cudaError_t LaunchCountKeys(const CountKeysLaunch& launch) {
   return LaunchDistribution([&] {
-    auto* const counts = reinterpret_cast<unsigned long long*>(launch.counted + 1);
+    CountedKeys& counted = *launch.counted;
+    auto* const counts = reinterpret_cast<unsigned long long*>(&counted + 1);
     const std::uint64_t most = ~std::uint64_t{0} >> (64 - 8 * launch.format.bytes);
-    const auto gather = [&](std::uint64_t key) {
-      const auto at = static_cast<std::int64_t>(launch.counted->gathered++);
-      const auto bytes = static_cast<std::size_t>(launch.format.bytes);
-      if (at < launch.room)
-        std::memcpy(static_cast<std::byte*>(launch.gather) + static_cast<std::size_t>(at) * bytes, &key, bytes);
-    };
-    // The unused end of a chunk, before the keys of others.
-    for (int i = 0; launch.gather != nullptr && i < launch.chunk / 2; ++i) gather(most);
     ForEachKey(
         launch.format, launch.data, launch.count,
         [&](std::uint64_t key, std::int64_t) {
+          const bool is_number = key >= launch.format.least && key <= launch.format.greatest;
+          if (IsPlain(launch.format) && !is_number) ++counted.others;
           for (int r = 0; r < launch.count_of_ranges; ++r) {
             const KeyRange64& range = launch.ranges[r];
+            if (range.lo > launch.format.least && (key >= range.lo || !is_number)) ++counted.at_least[r];
             if (key < range.lo || key - range.lo > range.span) continue;
-            ++counts[(static_cast<std::uint64_t>(r) << launch.digit) + ((key - range.lo) >> range.shift)];
-            if (launch.gather != nullptr) gather(key);
-            if (r >= CountedKeys::kBoundedRanges) continue;
-            launch.counted->inverse_least[r] =
-                std::max<unsigned long long>(launch.counted->inverse_least[r], ~key & most);
-            launch.counted->largest[r] = std::max<unsigned long long>(launch.counted->largest[r], key);
+            const std::uint64_t digit = launch.digit == 0 ? 0 : (key - range.lo) >> range.shift;
+            ++counts[(static_cast<std::uint64_t>(r) << launch.digit) + digit];
+            counted.inverse_least[r] = std::max<unsigned long long>(counted.inverse_least[r], ~key & most);
+            counted.largest[r] = std::max<unsigned long long>(counted.largest[r], key);
+            if (launch.gather == nullptr || range.span == 0) continue;
+            Append(launch.format, key, launch.gather, launch.room, &counted.gathered);
           }
         },
         launch.stretch);
+  });
+}
+
+cudaError_t LaunchCountCells(const CountCellsLaunch& launch) {
+  return LaunchDistribution([&] {
+    ForEachKey(launch.format, launch.data, launch.count, [&](std::uint64_t key, std::int64_t) {
+      if (key < launch.format.least || key > launch.format.greatest) return;
+      const std::uint64_t beyond = key - launch.lo, cell = beyond >> launch.shift;
+      const bool is_outside = key < launch.lo || beyond > launch.span;
+      const std::uint32_t entry =
+          launch.cells[is_outside ? CountCellsLaunch::kCells + (key < launch.lo ? 0 : 1) : cell];
+      const std::uint64_t rest = is_outside ? 0 : (beyond - (cell << launch.shift)) >> entry % 64;
+      const std::uint64_t bin = (entry & ~CountCellsLaunch::kHasWanted) / 64 + rest;
+      if (launch.wanted == nullptr) {
+        ++launch.counts[bin];
+      } else if ((launch.wanted[bin / 32] >> bin % 32 & 1) != 0) {
+        Append(launch.format, key, launch.gather, launch.room, launch.gathered);
+      }
+    });
   });
 }
 
@@ -298,6 +318,13 @@ cudaError_t LaunchCountBytes(const CountBytesLaunch& launch) {
       if (key == least) note(index, &launch.out->inverse_least);
       if (key == greatest) note(index, &launch.out->inverse_greatest);
     });
+  });
+}
+
+cudaError_t LaunchCountWords(const CountWordsLaunch& launch) {
+  return LaunchDistribution([&] {
+    const auto* const words = static_cast<const std::uint16_t*>(launch.data);
+    for (std::int64_t i = 0; i < launch.count; ++i) ++launch.out->counts[words[i]];
   });
 }
 

@@ -37,7 +37,8 @@ double F64Answer(DType dtype, const ByteCounts& counts, const OpCall& call) {
   const ReduceSpec spec = SpecOf(dtype, counts, {call});
   if (HasAccumulator(call)) return std::get<double>(Finalize(spec, call.op, StateOfCounts(spec, counts))->value);
   double answer = 0;
-  EXPECT_EQ(AnswerFromCounts(call, spec, counts, kNoLimits, reinterpret_cast<std::byte*>(&answer)), absl::OkStatus());
+  EXPECT_EQ(AnswerFromCounts(call, spec, counts.counts, kNoLimits, reinterpret_cast<std::byte*>(&answer)),
+            absl::OkStatus());
   return answer;
 }
 
@@ -89,7 +90,7 @@ TEST(ByteCounts, AnswerAsFoldsOfEachElement) {
             again = *next;
           }
           const absl::Status wanted = fold->Finish([](std::int64_t rank) { return rank; }, expected.data());
-          const absl::Status status = AnswerFromCounts(call, spec, counts, kNoLimits, got.data());
+          const absl::Status status = AnswerFromCounts(call, spec, counts.counts, kNoLimits, got.data());
           EXPECT_EQ(status, wanted) << RowOf(dtype).name << " " << RowOf(call.op).name;
           EXPECT_EQ(got, expected) << RowOf(dtype).name << " " << RowOf(call.op).name << " " << values;
         }

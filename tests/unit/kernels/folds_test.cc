@@ -332,6 +332,10 @@ void ExpectBins(const std::vector<double>& edges, const std::vector<T>& elements
     std::vector<std::uint64_t> found(edges.size());
     const auto compared = BinFinder<T>::ValueOf(x);
     if (finder.used > 0 && finder.Has(compared)) ++found[static_cast<std::size_t>(finder.BinOf(x, compared))];
+    int told = 0;
+    if (finder.used > 0 && finder.even && finder.PositionTells(x, &told)) {
+      EXPECT_EQ(found[static_cast<std::size_t>(told)], 1u) << "bin " << told;
+    }
     double value;
     if constexpr (kIsFloat<T>) {
       value = ToDouble(x);
