@@ -1,18 +1,14 @@
-// Quantiles of many outputs: a warp or a block selects those of an output, without a look at any other.
+// Quantiles of many outputs: a few lanes or a block select those of an output, without a look at any other.
 //
-// The sort keys of an output are copied to shared memory. They are counted in bins of equal width between the least and
-// the largest element, which most distributions fill evenly: atomics on one counter are served one after the other. The
-// few keys of the bin that has the wanted rank are gathered in a list, where a warp ranks each by comparing it with
-// all. A bin of more keys is counted again, in bins of its sort keys: a radix selection, which ends after a few digits
-// whatever the distribution. Of many quantiles the keys are sorted instead. An output of at most 32 positions has a
-// lane for each of them, and needs no bins. NaNs and elements that a mask leaves out have no rank; they have the
-// largest key, behind all others. A second kernel answers from the two neighbours of each quantile.
+// An output of up to 16 positions is sorted by a thread. Up to 16 quantiles of one of up to 32 Ki positions (16 Ki of 8
+// bytes) are selected from registers, 32 elements for each thread, bit by bit (key_planes.cuh). Elements that are no
+// neighbours, and those of short rows, go through shared memory, so that neighbouring lanes read neighbouring elements.
+// All other quantiles are those of keys that a block sorts (long_quantiles.cuh).
 //
-// What is to be expected of 1 GiB of f32 in rows of 1024: it is read once; 4 MiB of numbers and keys are written and
-// read, and 2 MiB of answers written. A lane executes some 40 instructions for each element, the issue of which takes
-// an H100 about 1.5 plain reads; each further quantile takes 10 more. Outputs whose keys do not fit in shared memory
-// are counted by their highest 11 bits while they are read, and are read once more for each further digit and for the
-// list: f32 three times.
+// What is to be expected of 1 GiB of f32 in rows of 1024: it is read once, and 2 MiB of answers are written. A thread
+// takes some 25 instructions for each element, a third of them to transpose it, the issue of which takes an H200 about
+// 1.6 plain reads; each further quantile takes 10 more. Outputs that do not fit in registers are read twice or more
+// often, partly from the L2 cache.
 //
 // Compiled without contraction of operations: what is between two elements is rounded operation by operation.
 #include <algorithm>
@@ -21,9 +17,10 @@
 #include <type_traits>
 
 #include "kernels/algebra/sort_key.h"
-#include "kernels/cuda/each_item.cuh"
+#include "kernels/cuda/copy_to_shared.cuh"
 #include "kernels/cuda/group_elements.cuh"
-#include "kernels/cuda/quantile_selector.cuh"
+#include "kernels/cuda/key_planes.cuh"
+#include "kernels/cuda/long_quantiles.cuh"
 #include "kernels/cuda/quantiles.h"
 #include "kernels/cuda/selection.h"
 #include "kernels/folds/quantile_points.h"
@@ -31,129 +28,422 @@
 namespace reduced {
 namespace {
 
-constexpr int kWarpsOfBlock = 8;       // if each has an output of its own; of columns they read the same sectors
-constexpr int kBytesOfWarp = 4 << 10;  // of the keys of an output that a warp has
-constexpr int kBytesOfThread = 128;    // of a block
-constexpr int kLeastThreads = 128, kMostThreads = 1024;  // of a block
-constexpr int kMostBytesOfBlock = 128 << 10;             // of keys in shared memory
-
-template <class Word, bool kBlock, bool kCached>
-__global__ void __launch_bounds__(kBlock ? kMostThreads : kWarpsOfBlock* kLanes, kBlock ? 1 : 4)
-    SelectKernel(const __grid_constant__ QuantilesLaunch launch, const __grid_constant__ KeyFormat format,
-                 const __grid_constant__ Share share) {
-  extern __shared__ uint4 shared_memory[];
-  using Output = Selector<Word, kBlock, kCached>;
-  const int warp = static_cast<int>(threadIdx.x) / kLanes;
-  const std::int64_t item = kBlock ? std::int64_t{blockIdx.x} : std::int64_t{blockIdx.x} * kWarpsOfBlock + warp;
-  if (item >= launch.count) return;
-  const GroupPart part = WholeOutput(launch.outputs, launch.array, launch.first + item);
-  if (part.end <= share.shortest) return;
-  if (part.end > share.longest) {
-    if (threadIdx.x % kLanes == 0) launch.numbers[item] = kLeft;
-    return;
-  }
-  if constexpr (!kBlock) {
-    if (part.end <= kLanes) return SelectFew<Word>(launch, format, part, item, kLanes);
-  }
-  auto* const memory = reinterpret_cast<std::byte*>(shared_memory);
-  Output(launch, format, share, part, memory + (kBlock ? 0 : warp * Output::SharedBytes(share.room))).Run(item);
-}
-
-// Of outputs of at most `width` positions. The lanes behind the last output have it, too.
+constexpr int kMostSelected = 16;                  // quantiles of an output; of more its keys are sorted
+constexpr int kElements = 32;                      // of a thread that selects
+constexpr int kFewBits = 4, kFew = 1 << kFewBits;  // elements of an output that a thread sorts
+constexpr int kFewThreads = 256;                   // of a block
+constexpr int kStagedLanes = 8;                    // fewer lanes read less than a sector of an output at a time
+constexpr int kBytesAcross = 64;                   // of neighbouring outputs that a block reads at a time
+constexpr int kLongThreads = 512;
+constexpr std::int64_t kSortedBytes = 32 << 10;  // of the keys that a block sorts
 template <class Word>
-__global__ void __launch_bounds__(kItemThreads) SelectFewKernel(const __grid_constant__ QuantilesLaunch launch,
-                                                                const __grid_constant__ KeyFormat format, int width) {
-  const std::int64_t group = (std::int64_t{blockIdx.x} * kItemThreads + threadIdx.x) / width;
-  const std::int64_t item = min(group, launch.count - 1);
-  SelectFew<Word>(launch, format, WholeOutput(launch.outputs, launch.array, launch.first + item), item, width);
-}
+constexpr int kMostThreads = sizeof(Word) == 8 ? 512 : 1024;  // of a block, whose registers have all planes
 
-// Answers from the keys: FinishQuantiles of folds/quantile_answers.h.
-template <class T>
-__global__ void __launch_bounds__(kItemThreads) FinishKernel(const __grid_constant__ QuantilesLaunch launch) {
-  using Key = SortKey<T>;
-  ForEachItem(launch.count * launch.of_each, [&](std::int64_t i) {
-    const std::int64_t item = i / launch.of_each, q = i - item * launch.of_each;
-    const std::int64_t numbers = launch.numbers[item];
-    if (q == 0) launch.left[item] = numbers == kLeft ? kTooLong : numbers == 0 ? kNotKnown : kAnswered;
-    if (numbers == kLeft) return;
-    const bool is_known = numbers > 0;
-    const auto* const keys = static_cast<const typename Key::Type*>(launch.keys) + 2 * i;
-    const T none = kIsFloat<T> ? Key::Element(Key::kNan) : T{};
-    const T lower = is_known ? Key::Element(keys[0]) : none;
-    if (!AnswersInF64(launch.method)) {
-      reinterpret_cast<T*>(launch.answers)[i] = lower;
-      return;
+// How elements get from device memory to threads.
+enum class Way : std::uint8_t {
+  kDirect,  // they are neighbours
+  kSpan,    // a block copies the whole span of its outputs, which lie end to end, to shared memory
+  kEach,    // a block copies each of them to shared memory
+};
+
+// Which outputs a launch selects from, and how.
+struct Share {
+  std::int64_t shortest = -1;  // those of more positions
+  std::int64_t longest = 0;    // and of at most so many
+  int width = 1;               // threads of an output
+  Way way = Way::kDirect;
+  bool vectors = false;  // outputs begin and end at multiples of 16 bytes
+  // Of Way::kEach:
+  bool in_order = false;  // elements lie at a constant distance, and none is masked
+  bool masked = false;
+  bool across = false;  // neighbouring threads copy elements of neighbouring outputs
+  int copiers = 1;      // threads that copy those of one output
+  int pitch = 0;        // places for the elements of an output in shared memory
+};
+
+// The answer from the two neighbours of a quantile: FinishQuantiles of folds/quantile_answers.h.
+template <class Word>
+__device__ void Answer(const QuantilesLaunch& launch, std::int64_t i, bool is_known, Word lower, Word higher,
+                       double weight) {
+  VisitDType(launch.dtype, [&]<class T>(std::type_identity<T>) {
+    if constexpr (sizeof(T) == sizeof(Word)) {
+      using Key = SortKey<T>;
+      if (!AnswersInF64(launch.method)) {
+        const T none = kIsFloat<T> ? Key::Element(Key::kNan) : T{};
+        reinterpret_cast<T*>(launch.answers)[i] = is_known ? Key::Element(lower) : none;
+        return;
+      }
+      reinterpret_cast<double*>(launch.answers)[i] =
+          is_known ? BetweenElements(Key::Element(lower), Key::Element(higher), weight, launch.is_median)
+                   : __longlong_as_double(0x7ff8'0000'0000'0000);
     }
-    double answer = __longlong_as_double(0x7ff8'0000'0000'0000);
-    if (is_known) {
-      const QuantilePoint point = PointOf(launch.quantiles[q], numbers, launch.method);
-      answer = BetweenElements(lower, Key::Element(keys[1]), point.weight, launch.is_median);
-    }
-    reinterpret_cast<double*>(launch.answers)[i] = answer;
   });
 }
 
-template <class Word, bool kBlock, bool kCached>
-cudaError_t LaunchSelect(const QuantilesLaunch& launch, const KeyFormat& format, const Share& share, int threads) {
-  using Output = Selector<Word, kBlock, kCached>;
-  constexpr int kOutputs = kBlock ? 1 : kWarpsOfBlock;
-  const auto kernel = SelectKernel<Word, kBlock, kCached>;
-  const std::int64_t shared = kOutputs * Output::SharedBytes(share.room);
+// Where a thread finds the elements of its output: in the array, or in a copy in shared memory.
+template <class Word>
+struct Elements {
+  const Word* data = nullptr;
+  const bool* there = nullptr;  // which elements count; null: all of them
+  int end = 0;
+  // Lanes begin at different elements, whose order is of no interest, so that they read different banks.
+  int turn = 0;
+
+  __device__ bool Load(int at, Word* raw) const {
+    if (at >= end) return false;
+    at += turn;
+    if (at >= end) at -= end;
+    *raw = data[at];
+    return there == nullptr || there[at];
+  }
+  __device__ bool LoadVector(int at, uint4* raw) const {
+    constexpr int kOfVector = 16 / sizeof(Word);
+    const int vectors = end / kOfVector;
+    if (at >= vectors) return false;
+    at += turn;
+    if (at >= vectors) at -= vectors;
+    *raw = reinterpret_cast<const uint4*>(data)[at];
+    return true;
+  }
+};
+
+// Copies the `bytes` from `from` on to shared memory, and returns where the first of them is.
+__device__ inline std::byte* CopySpan(const std::byte* from, std::int64_t bytes, std::byte* to) {
+  const auto beyond = static_cast<int>(reinterpret_cast<std::uintptr_t>(from) % 16);
+  const std::byte* const begin = from - beyond;  // of the same allocation, which begins at a multiple of more
+  const auto all = static_cast<int>(bytes) + beyond;
+  for (int i = 16 * static_cast<int>(threadIdx.x); i < all; i += 16 * static_cast<int>(blockDim.x)) {
+    CopyToShared<16>(to + i, begin + i, min(16, all - i));
+  }
+  EndCopies();
+  AwaitCopies<0>();
+  __syncthreads();
+  return to + beyond;
+}
+
+// Copies the elements of the outputs of a block to shared memory. With masked elements, `there` says which count.
+template <class Word>
+__device__ void CopyEach(const QuantilesLaunch& launch, const Share& share, const GroupPart* parts, int outputs,
+                         Word* to, bool* there) {
+  constexpr int kInFlight = 8;
+  const int thread = static_cast<int>(threadIdx.x);
+  const int first = share.across ? thread % outputs : thread / share.copiers;
+  const int begin = share.across ? thread / outputs : thread % share.copiers;
+  const GroupArray& array = launch.array;
+  for (int output = first; output < outputs; output += static_cast<int>(blockDim.x) / share.copiers) {
+    const GroupPart part = parts[output];
+    const auto end = static_cast<int>(part.end);
+    Word* const copy = to + output * share.pitch;
+    if (share.in_order) {
+      const std::int64_t stride = array.reduced.count == 0 ? 1 : array.reduced.stride[0];
+      const Word* const from = static_cast<const Word*>(array.data) + part.start;
+      for (int i = begin; i < end; i += kInFlight * share.copiers) {
+        Word some[kInFlight];
+#pragma unroll
+        for (int f = 0; f < kInFlight; ++f) {
+          const int at = i + f * share.copiers;
+          if (at >= end) break;
+          if constexpr (sizeof(Word) >= 4) {
+            CopyToShared<sizeof(Word)>(copy + at, from + at * stride, sizeof(Word));
+          } else {
+            some[f] = from[at * stride];
+          }
+        }
+#pragma unroll
+        for (int f = 0; f < kInFlight && sizeof(Word) < 4; ++f) {
+          const int at = i + f * share.copiers;
+          if (at < end) copy[at] = some[f];
+        }
+      }
+      continue;
+    }
+    const GroupWalk<Word> walk(array, part.start, part.column);
+    for (int i = begin; i < end; i += share.copiers) {
+      std::int64_t index;
+      const bool is_there = walk.Load(i, &copy[i], &index);
+      if (share.masked) there[output * share.pitch + i] = is_there;
+    }
+  }
+  EndCopies();
+  AwaitCopies<0>();
+  __syncthreads();
+}
+
+// The elements of output `mine` of a block, which is `part`. `leads`: one thread of each output.
+template <class Word>
+__device__ Elements<Word> ElementsOf(const QuantilesLaunch& launch, const Share& share, const GroupPart& part, int mine,
+                                     int outputs, bool leads, std::byte* memory) {
+  Elements<Word> elements{.data = static_cast<const Word*>(launch.array.data) + part.start,
+                          .end = static_cast<int>(part.end)};
+  if (share.way == Way::kSpan) {
+    const auto width = static_cast<std::int64_t>(sizeof(Word)), row = launch.positions * width;
+    const std::int64_t first = std::int64_t{blockIdx.x} * outputs;
+    const std::int64_t rows = min(std::int64_t{outputs}, launch.count - first);
+    const auto* const from = static_cast<const std::byte*>(launch.array.data) + (launch.first + first) * row;
+    elements.data = reinterpret_cast<const Word*>(CopySpan(from, rows * row, memory) + mine * row);
+    const int units = elements.end / (share.vectors ? 16 / static_cast<int>(width) : 1);
+    elements.turn = units == 0 ? 0 : mine % units;
+  } else if (share.way == Way::kEach) {
+    auto* const parts = reinterpret_cast<GroupPart*>(memory);
+    auto* const copies = reinterpret_cast<Word*>(parts + outputs);
+    auto* const there = reinterpret_cast<bool*>(copies + outputs * share.pitch);
+    if (leads) parts[mine] = part;
+    __syncthreads();
+    CopyEach(launch, share, parts, outputs, copies, there);
+    elements.data = copies + mine * share.pitch;
+    if (share.masked) elements.there = there + mine * share.pitch;
+  }
+  return elements;
+}
+
+__device__ inline std::uint8_t LeftOf(const QuantilesLaunch& launch, unsigned ranked, unsigned nans) {
+  return ranked > 0 || (nans > 0 && !launch.omit_nan) ? kAnswered : kNotKnown;
+}
+
+template <class Word, TeamKind kKind>
+__global__ void __launch_bounds__(kMostThreads<Word>)
+    SelectKernel(const __grid_constant__ QuantilesLaunch launch, const __grid_constant__ KeyFormat format,
+                 const __grid_constant__ Share share) {
+  extern __shared__ uint4 shared_memory[];
+  constexpr bool kBlock = kKind == TeamKind::kBlock;
+  auto* const of_team = reinterpret_cast<TeamMemory*>(shared_memory);
+  Team<kKind> team(share.width, of_team);
+  const int outputs = kBlock ? 1 : static_cast<int>(blockDim.x) / share.width;  // of the block
+  const int mine = kBlock ? 0 : static_cast<int>(threadIdx.x) / share.width;
+  const std::int64_t item = std::int64_t{blockIdx.x} * outputs + mine;
+  GroupPart part;
+  if (item < launch.count) part = WholeOutput(launch.outputs, launch.array, launch.first + item);
+  const bool is_mine = item < launch.count && part.end > share.shortest && part.end <= share.longest;
+  if (!is_mine) part.end = 0;
+  if (kBlock && !is_mine) return;
+  const bool leads = team.Rank() == 0;
+  const auto elements =
+      ElementsOf<Word>(launch, share, part, mine, outputs, leads, reinterpret_cast<std::byte*>(of_team + 1));
+  KeyPlanes<Word> planes;
+  if (share.vectors) {
+    planes.LoadVectors([&](int i, uint4* raw) { return elements.LoadVector(i * share.width + team.Rank(), raw); });
+  } else {
+    planes.LoadElements([&](int i, Word* raw) { return elements.Load(i * share.width + team.Rank(), raw); });
+  }
+  planes.MakeKeys(format);
+
+  const unsigned nans = format.is_float ? team.Sum(static_cast<unsigned>(__popc(static_cast<int>(planes.nan())))) : 0;
+  const unsigned ranked = team.Sum(static_cast<unsigned>(__popc(static_cast<int>(planes.there())))) - nans;
+  const bool is_known = ranked > 0 && (nans == 0 || launch.omit_nan);
+  if (is_mine && leads) launch.left[item] = LeftOf(launch, ranked, nans);
+  for (int q = 0; q < launch.of_each; ++q) {
+    const QuantilePoint point = is_known ? PointOf(launch.quantiles[q], ranked, launch.method) : QuantilePoint();
+    Word lower, higher;
+    planes.Select(team, is_known ? ranked : 0, static_cast<unsigned>(point.lower), static_cast<unsigned>(point.higher),
+                  &lower, &higher);
+    if (is_mine && leads) Answer(launch, item * launch.of_each + q, is_known, lower, higher, point.weight);
+  }
+}
+
+// Sorts the keys of outputs of up to kFew positions: K. E. Batcher's odd-even merge sort.
+template <class Word>
+__global__ void __launch_bounds__(kFewThreads)
+    SortFewKernel(const __grid_constant__ QuantilesLaunch launch, const __grid_constant__ KeyFormat format,
+                  const __grid_constant__ Share share) {
+  extern __shared__ uint4 shared_memory[];
+  const int mine = static_cast<int>(threadIdx.x);
+  const std::int64_t item = std::int64_t{blockIdx.x} * kFewThreads + mine;
+  GroupPart part;
+  if (item < launch.count) part = WholeOutput(launch.outputs, launch.array, launch.first + item);
+  const auto elements = ElementsOf<Word>(launch, share, part, mine, kFewThreads, /*leads=*/true,
+                                         reinterpret_cast<std::byte*>(shared_memory));
+  if (item >= launch.count) return;
+  constexpr Word kMost = static_cast<Word>(~Word{0});
+  Word key[kFew];
+  unsigned ranked = 0, nans = 0;
+#pragma unroll
+  for (int i = 0; i < kFew; ++i) {
+    Word raw;
+    const bool is_there = elements.Load(i, &raw);
+    key[i] = is_there ? PlainKeyOf(raw, format) : kMost;
+    const bool is_nan = format.is_float && is_there && key[i] == kMost;
+    nans += is_nan ? 1 : 0;
+    ranked += is_there && !is_nan ? 1 : 0;
+  }
+#pragma unroll
+  for (int merge = 0; merge < kFewBits; ++merge) {
+#pragma unroll
+    for (int level = kFewBits - 1; level >= 0; --level) {
+      const int size = 1 << merge, step = 1 << level, begin = level == merge ? 0 : step;
+#pragma unroll
+      for (int i = 0; i < kFew; ++i) {
+        if (level > merge || i < begin || i + step >= kFew || ((i - begin) & step) != 0) continue;
+        if (i / (2 * size) != (i + step) / (2 * size)) continue;
+        const Word a = key[i], b = key[i + step];
+        key[i] = a < b ? a : b;
+        key[i + step] = a < b ? b : a;
+      }
+    }
+  }
+  auto* const sorted = const_cast<Word*>(elements.data);  // in place of the copy
+#pragma unroll
+  for (int i = 0; i < kFew; ++i) {
+    if (i < elements.end) sorted[i] = key[i];
+  }
+  const bool is_known = ranked > 0 && (nans == 0 || launch.omit_nan);
+  launch.left[item] = LeftOf(launch, ranked, nans);
+  for (int q = 0; q < launch.of_each; ++q) {
+    const QuantilePoint point = is_known ? PointOf(launch.quantiles[q], ranked, launch.method) : QuantilePoint();
+    Answer(launch, item * launch.of_each + q, is_known, is_known ? sorted[point.lower] : Word{0},
+           is_known ? sorted[point.higher] : Word{0}, point.weight);
+  }
+}
+
+template <class Word>
+__global__ void __launch_bounds__(kLongThreads, 2)
+    LongKernel(const __grid_constant__ QuantilesLaunch launch, const __grid_constant__ KeyFormat format,
+               bool neighbours, std::int64_t shortest, int room) {
+  extern __shared__ uint4 shared_memory[];
+  const std::int64_t item = blockIdx.x;
+  const GroupPart part = WholeOutput(launch.outputs, launch.array, launch.first + item);
+  if (part.end <= shortest) return;
+  if (part.end > launch.longest) {
+    if (threadIdx.x == 0) launch.left[item] = kTooLong;
+    return;
+  }
+  auto* const found = static_cast<Word*>(launch.keys) + 2 * item * launch.of_each;
+  const std::int64_t numbers =
+      LongSelector<Word>(launch, format, neighbours, room, part, reinterpret_cast<std::byte*>(shared_memory))
+          .Run(found);
+  if (threadIdx.x == 0) launch.left[item] = numbers == 0 ? kNotKnown : kAnswered;
+  for (int q = static_cast<int>(threadIdx.x); q < launch.of_each; q += static_cast<int>(blockDim.x)) {
+    const bool is_known = numbers > 0;
+    const double weight = is_known ? PointOf(launch.quantiles[q], numbers, launch.method).weight : 0;
+    Answer(launch, item * launch.of_each + q, is_known, is_known ? found[2 * q] : Word{0},
+           is_known ? found[2 * q + 1] : Word{0}, weight);
+  }
+}
+
+template <class Kernel, class... Arguments>
+cudaError_t Launch(const QuantilesLaunch& launch, Kernel* kernel, std::int64_t blocks, int threads, std::int64_t shared,
+                   const Arguments&... arguments) {
   // All that a block can have: other threads launch it with more or less.
   const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                                  static_cast<int>(launch.most_shared_bytes));
   if (error != cudaSuccess) return error;
-  const auto blocks = static_cast<unsigned>((launch.count + kOutputs - 1) / kOutputs);
-  kernel<<<blocks, static_cast<unsigned>(threads), static_cast<std::size_t>(shared), launch.stream>>>(launch, format,
-                                                                                                      share);
+  kernel<<<static_cast<unsigned>(blocks), static_cast<unsigned>(threads), static_cast<std::size_t>(shared),
+           launch.stream>>>(launch, arguments...);
   return cudaGetLastError();
 }
 
-// Outputs of a few KiB have a warp each, longer ones a block, whose shared memory has as many keys as an output has, or
-// twice as many as it has on average.
+int PowerOfTwo(std::int64_t least) { return static_cast<int>(std::bit_ceil(static_cast<std::uint64_t>(least))); }
+
+// Selects from registers, or sorts there.
 template <class Word>
-cudaError_t LaunchSelects(const QuantilesLaunch& launch, const KeyFormat& format) {
+cudaError_t LaunchSelect(const QuantilesLaunch& launch, const KeyFormat& format, Share share) {
   constexpr auto kWidth = static_cast<std::int64_t>(sizeof(Word));
-  constexpr std::int64_t kOfWarp = kBytesOfWarp / kWidth;
   const bool is_uniform = launch.outputs.bounds == nullptr;
-  if (is_uniform && launch.positions <= kLanes) {
-    const auto width = static_cast<int>(std::bit_ceil(static_cast<unsigned>(launch.positions)));
-    const std::int64_t blocks = (launch.count * width + kItemThreads - 1) / kItemThreads;
-    SelectFewKernel<Word><<<static_cast<unsigned>(blocks), kItemThreads, 0, launch.stream>>>(launch, format, width);
-    return cudaGetLastError();
+  const bool is_block = share.width > kLanes, is_few = is_uniform && launch.positions <= kFew;
+  share.longest = std::min<std::int64_t>(launch.longest, share.width * kElements);
+  int threads = is_block ? share.width : kFewThreads;
+  if (share.way == Way::kEach && share.across && !is_block && !is_few) {
+    threads = std::clamp<int>(share.width * kBytesAcross / kWidth, threads, kMostThreads<Word>);
   }
-  Share share{.neighbours = LieOf(launch.array) == Lie::kNeighbours};
-  if (!is_uniform || launch.positions <= kOfWarp) {
-    share.room = static_cast<int>(is_uniform ? launch.positions : kOfWarp);
-    share.longest = kOfWarp;
-    const cudaError_t error = LaunchSelect<Word, false, (kWidth > 1)>(launch, format, share, kWarpsOfBlock * kLanes);
-    if (is_uniform || error != cudaSuccess) return error;
-    share.shortest = kOfWarp;
+  const std::int64_t positions = is_uniform ? launch.positions : share.longest;
+  // An odd number of words: lanes of different outputs read different banks.
+  const std::int64_t words = (positions * kWidth + 3) / 4;
+  share.pitch = static_cast<int>(kWidth == 8 ? positions | 1 : (words | 1) * 4 / kWidth);
+  const auto shared_of = [&](int all) {
+    const std::int64_t outputs = all / share.width;
+    std::int64_t bytes = sizeof(TeamMemory);
+    if (share.way == Way::kSpan) bytes += outputs * positions * kWidth + 32;
+    if (share.way == Way::kEach) {
+      bytes +=
+          outputs * (static_cast<std::int64_t>(sizeof(GroupPart)) + share.pitch * (kWidth + (share.masked ? 1 : 0)));
+    }
+    return bytes;
+  };
+  while (shared_of(threads) > launch.most_shared_bytes && threads > std::max(share.width, kLanes)) threads /= 2;
+  const int outputs = threads / share.width;
+  share.copiers =
+      share.across || is_block ? share.width : std::min(kLanes, PowerOfTwo(std::max<std::int64_t>(1, positions)));
+  const std::int64_t blocks = (launch.count + outputs - 1) / outputs, shared = shared_of(threads);
+  if (is_few) return Launch(launch, SortFewKernel<Word>, blocks, threads, shared, format, share);
+  if (is_block) return Launch(launch, SelectKernel<Word, TeamKind::kBlock>, blocks, threads, shared, format, share);
+  return share.width == kLanes
+             ? Launch(launch, SelectKernel<Word, TeamKind::kWarp>, blocks, threads, shared, format, share)
+             : Launch(launch, SelectKernel<Word, TeamKind::kLanes>, blocks, threads, shared, format, share);
+}
+
+template <class Word>
+cudaError_t LaunchLong(const QuantilesLaunch& launch, const KeyFormat& format, std::int64_t shortest) {
+  using Output = LongSelector<Word>;
+  constexpr auto kWidth = static_cast<std::int64_t>(sizeof(Word));
+  const bool is_uniform = launch.outputs.bounds == nullptr;
+  std::int64_t room = Output::kSorts ? kSortedBytes / kWidth : 16;
+  const bool is_sorted = Output::kSorts && is_uniform && launch.positions <= room;
+  if (is_sorted) room = launch.positions;
+  const std::int64_t least =
+      is_sorted ? std::max<std::int64_t>(32, room / 8) : std::max<std::int64_t>(256, launch.positions * kWidth / 128);
+  const int threads = PowerOfTwo(std::min<std::int64_t>(kLongThreads, least));
+  return Launch(launch, LongKernel<Word>, launch.count, threads, Output::SharedBytes(room, !is_sorted), format,
+                LieOf(launch.array) == Lie::kNeighbours, shortest, static_cast<int>(room));
+}
+
+// Outputs that are not of one length take several launches, each of which leaves out what is not its own.
+template <class Word>
+cudaError_t LaunchAll(const QuantilesLaunch& launch, const KeyFormat& format) {
+  constexpr auto kWidth = static_cast<std::int64_t>(sizeof(Word));
+  const GroupArray& array = launch.array;
+  const GroupOutputs& outputs = launch.outputs;
+  const SliceDimensions& kept = outputs.kept;
+  const bool is_uniform = outputs.bounds == nullptr, neighbours = LieOf(array) == Lie::kNeighbours;
+  const std::int64_t positions = launch.positions;
+  const bool is_few = is_uniform && positions <= kFew;
+  if (launch.of_each > kMostSelected && !is_few) return LaunchLong<Word>(launch, format, -1);
+  Share share{.in_order = array.rows == nullptr && array.mask == nullptr && array.reduced.count <= 1,
+              .masked = array.mask != nullptr,
+              .across = is_uniform && kept.count > 0 && kept.stride[kept.count - 1] == 1};
+  share.vectors = is_uniform && !is_few && neighbours && positions * kWidth % 16 == 0 &&
+                  reinterpret_cast<std::uintptr_t>(array.data) % 16 == 0;
+  bool end_to_end = is_uniform && neighbours;
+  std::int64_t stride = positions;
+  for (int i = kept.count - 1; i >= 0; --i) {
+    share.vectors = share.vectors && kept.stride[i] * kWidth % 16 == 0;
+    end_to_end = end_to_end && kept.stride[i] == stride;
+    stride *= kept.size[i];
   }
-  const std::int64_t wanted = is_uniform ? launch.positions : std::max(2 * launch.positions, kOfWarp);
-  const std::int64_t most_bytes =
-      std::min<std::int64_t>(kMostBytesOfBlock, launch.most_shared_bytes - Selector<Word, true, false>::SharedBytes(0));
-  const bool caches = wanted * kWidth <= most_bytes;
-  share.room = static_cast<int>(caches ? wanted : 0);
-  share.longest = launch.longest;
-  const auto threads = static_cast<int>(std::bit_floor(
-      static_cast<unsigned>(std::clamp<std::int64_t>(wanted * kWidth / kBytesOfThread, kLeastThreads, kMostThreads))));
-  if constexpr (kWidth > 1) {
-    if (is_uniform && caches) return LaunchSelect<Word, true, true>(launch, format, share, threads);
+  // Shared memory has fewer elements of an output that need it.
+  std::int64_t most = kMostThreads<Word> * kElements;
+  while (!neighbours && most * (kWidth + 1) + 1024 > launch.most_shared_bytes) most /= 2;
+  if (is_uniform && positions > std::min(most, launch.longest)) return LaunchLong<Word>(launch, format, -1);
+  const std::int64_t wanted = is_uniform ? positions : 2 * positions;
+  const int width = PowerOfTwo(std::max<std::int64_t>(1, (std::min(wanted, most) + kElements - 1) / kElements));
+  for (const int next : {std::min(width, kLanes), kLanes, std::max(width, 2 * kLanes)}) {
+    if (is_uniform ? next != width : next == share.width && share.shortest >= 0) continue;
+    share.width = next;
+    share.way = !neighbours                                        ? Way::kEach
+                : !is_uniform || (next >= kStagedLanes && !is_few) ? Way::kDirect
+                : end_to_end                                       ? Way::kSpan
+                                                                   : Way::kEach;
+    if (share.way == Way::kEach) share.vectors = false;
+    if (const cudaError_t error = LaunchSelect<Word>(launch, format, share); error != cudaSuccess) return error;
+    if (is_uniform) return cudaSuccess;
+    share.shortest = std::min<std::int64_t>(launch.longest, next * kElements);
   }
-  return LaunchSelect<Word, true, false>(launch, format, share, threads);
+  return LaunchLong<Word>(launch, format, share.shortest);
 }
 
 }  // namespace
 
 cudaError_t LaunchQuantiles(const QuantilesLaunch& launch) {
-  return VisitDType(launch.dtype, [&]<class T>(std::type_identity<T>) {
-    const cudaError_t error = LaunchSelects<typename SortKey<T>::Type>(launch, KeyFormatOf<T>());
-    if (error != cudaSuccess) return error;
-    FinishKernel<T><<<BlocksForItems(launch.count * launch.of_each), kItemThreads, 0, launch.stream>>>(launch);
-    return cudaGetLastError();
-  });
+  KeyFormat format;
+  VisitDType(launch.dtype, [&]<class T>(std::type_identity<T>) { format = KeyFormatOf<T>(); });
+  switch (format.bytes) {
+    case 1:
+      return LaunchAll<std::uint8_t>(launch, format);
+    case 2:
+      return LaunchAll<std::uint16_t>(launch, format);
+    case 4:
+      return LaunchAll<std::uint32_t>(launch, format);
+    default:
+      return LaunchAll<std::uint64_t>(launch, format);
+  }
 }
 
 }  // namespace reduced

@@ -157,8 +157,9 @@ TEST_P(EngineWholeArrays, LongRows) {
   Check(array, AllCalls(dtype()), NanPolicy::kPropagate, "rows", {3, 70'001});
 }
 
-// Each way by which quantiles of many outputs are launched: by a warp or a block for each, whose keys are in shared
-// memory or read again, and as arrays; selected or sorted; whatever lies between the elements.
+// Each way by which quantiles of many outputs are launched: selected from registers by one lane, some, a warp or a
+// block for each, with lengths around those where these change; sorted in shared memory, all of them or some at a time;
+// and as arrays; whatever lies between the elements.
 TEST_P(EngineWholeArrays, QuantilesOfManyOutputs) {
   std::vector<double> percentiles;
   for (int i = 100; i >= 0; --i) percentiles.push_back(i / 100.0);
@@ -195,7 +196,8 @@ TEST_P(EngineWholeArrays, QuantilesOfManyOutputs) {
     const NanPolicy policy = kind == DataKind::kSomeNan ? NanPolicy::kOmit : NanPolicy::kPropagate;
     const Bytes array = MakeData(kind, dtype(), kCount, 3);
     Partition partition;
-    for (const std::int64_t size : {1, 40, 64, 1'000, 1'024, 4'000, 10'000, 50'000, 300'000}) {
+    for (const std::int64_t size : {1, 7, 32, 33, 64, 250, 257, 1'000, 1'024, 1'025, 4'000, 10'000, 16'384, 16'385,
+                                    32'768, 32'769, 50'000, 300'000}) {
       const std::int64_t others = kCount / size;  // some sizes leave elements out
       const Bytes some(array.begin(),
                        array.begin() + static_cast<std::ptrdiff_t>(size * others * RowOf(dtype()).bytes));
