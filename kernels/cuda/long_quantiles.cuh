@@ -48,31 +48,31 @@ class LongSelector {
 
   // How many elements have a rank, or kHasNan. Their keys are in `found`, two for each quantile.
   __device__ std::int64_t Run(Word* found) {
-    if (Rank() == 0) shared_.largest = shared_.absent = 0;
+    if (Rank() == 0) shared_.held = shared_.largest = shared_.absent = 0;
     const Range all = {0, static_cast<Word>(kMost - 1), kBits - kDigit};
     if (is_sorted_) {
       __syncthreads();
-      Pass(all, nullptr, true);
+      Pass<false>(all, nullptr, true);
+      __syncthreads();
     } else {
       Count(all, counts_);
     }
-    __syncthreads();
-    const unsigned numbers = static_cast<unsigned>(positions_) - shared_.largest;
+    const unsigned numbers = static_cast<unsigned>(positions_) - shared_.largest;  // those with the largest key aside
     const unsigned nans = format_.is_float ? shared_.largest - shared_.absent : 0;
     if (nans > 0 && !launch_.omit_nan) return kHasNan;
-    const std::int64_t ranked = format_.is_float ? numbers : positions_ - static_cast<std::int64_t>(shared_.absent);
-    if (ranked == 0) return 0;
-    numbers_ = ranked;
+    numbers_ = format_.is_float ? numbers : positions_ - static_cast<std::int64_t>(shared_.absent);
+    if (numbers_ == 0) return 0;
+    for (int i = Rank(); i < 2 * launch_.of_each; i += Size()) found[i] = kMost;  // the ranks behind the others
     if (is_sorted_) {
-      Sort(positions_);
-      Answer(0, static_cast<unsigned>(positions_), found);
+      Sort();
+      Answer(0, numbers, found);
     } else if constexpr (kSorts) {
       Find(all, numbers, found);
     } else {
       FindByCounts(found);
     }
     __syncthreads();
-    return ranked;
+    return numbers_;
   }
 
  private:
@@ -108,51 +108,55 @@ class LongSelector {
   static __device__ int Rank() { return static_cast<int>(threadIdx.x); }
   static __device__ int Size() { return static_cast<int>(blockDim.x); }
 
-  // Visits all positions of the output. The keys of `range` are counted by their bins or, without counts, gathered. The
-  // first pass also counts the positions that have no rank, and gathers the keys of all if these are sorted.
+  // Visits all positions of the output: counts the keys of a range by their bins, or gathers them. The first pass also
+  // counts the positions that have no rank.
+  template <bool kCount>
   __device__ __noinline__ void Pass(Range range, unsigned* counts, bool is_first) {
+    // Copies of members, which could change with each key that is stored.
+    const KeyFormat format = format_;
+    const int positions = positions_;
+    const unsigned room = room_;
+    Word* const keys = keys_;
+    Shared& shared = shared_;
     constexpr int kElements = Vector16<Word>::kElements;
     constexpr int kInFlight = kElements > 4 ? 2 : 4;  // many narrow elements take registers
     unsigned largest = 0, absent = 0;
-    const auto visit = [&](Word raw, bool is_there, int place) {
-      const Word key = is_there ? PlainKeyOf(raw, format_) : kMost;
+    const auto visit = [&](Word raw, bool is_there) {
+      const Word key = is_there ? PlainKeyOf(raw, format) : kMost;
       largest += key == kMost ? 1 : 0;
       absent += is_there ? 0 : 1;
-      if (is_first && is_sorted_) {
-        keys_[place] = key;
-      } else if (range.Has(key)) {
-        if (counts != nullptr) {
-          atomicAdd(&counts[static_cast<Word>(key - range.lo) >> range.shift], 1U);
-        } else {
-          const unsigned at = atomicAdd(&shared_.held, 1U);
-          if (at < room_) keys_[at] = key;  // another process may change elements
-        }
+      if (!range.Has(key)) return;
+      if constexpr (kCount) {
+        atomicAdd(&counts[static_cast<Word>(key - range.lo) >> range.shift], 1U);
+      } else {
+        const unsigned at = atomicAdd(&shared.held, 1U);
+        if (at < room) keys[at] = key;  // another process may change elements
       }
     };
     const GroupArray& array = launch_.array;
     const int step = kInFlight * Size();
     if (!neighbours_) {
       const GroupWalk<Word> walk(array, part_.start, part_.column);
-      for (int begin = Rank(); begin < positions_; begin += step) {
+      for (int begin = Rank(); begin < positions; begin += step) {
         Word raw[kInFlight] = {};
         bool is_there[kInFlight] = {};
         std::int64_t index;
 #pragma unroll
         for (int i = 0; i < kInFlight; ++i) {
           const int at = begin + i * Size();
-          if (at < positions_) is_there[i] = walk.Load(at, &raw[i], &index);
+          if (at < positions) is_there[i] = walk.Load(at, &raw[i], &index);
         }
 #pragma unroll
         for (int i = 0; i < kInFlight; ++i) {
           const int at = begin + i * Size();
-          if (at < positions_) visit(raw[i], is_there[i], at);
+          if (at < positions) visit(raw[i], is_there[i]);
         }
       }
     } else {
       const Word* const data = static_cast<const Word*>(array.data) + part_.start;
       const auto beyond = static_cast<int>(reinterpret_cast<std::uintptr_t>(data) % 16 / sizeof(Word));
-      const int head = min(positions_, (kElements - beyond) % kElements);
-      const int vectors = (positions_ - head) / kElements;
+      const int head = min(positions, (kElements - beyond) % kElements);
+      const int vectors = (positions - head) / kElements;
       const auto* const body = reinterpret_cast<const uint4*>(data + head);
       for (int begin = Rank(); begin < vectors; begin += step) {
         Vector16<Word> loaded[kInFlight];
@@ -165,31 +169,29 @@ class LongSelector {
         for (int i = 0; i < kInFlight; ++i) {
           const int at = begin + i * Size();
           if (at >= vectors) break;
-            // Neighbouring lanes have neighbouring places, which are in different banks.
 #pragma unroll
-          for (int e = 0; e < kElements; ++e) visit(loaded[i].element[e], true, e * vectors + at);
+          for (int e = 0; e < kElements; ++e) visit(loaded[i].element[e], true);
         }
       }
       const int in_body = vectors * kElements;
-      for (int i = Rank(); i < positions_ - in_body; i += Size()) {
-        visit(data[i < head ? i : i + in_body], true, in_body + i);
+      for (int i = Rank(); i < positions - in_body; i += Size()) {
+        visit(data[i < head ? i : i + in_body], true);
       }
     }
-    if (is_first && largest > 0) atomicAdd(&shared_.largest, largest);
-    if (is_first && absent > 0) atomicAdd(&shared_.absent, absent);
+    if (is_first && largest > 0) atomicAdd(&shared.largest, largest);
+    if (is_first && absent > 0) atomicAdd(&shared.absent, absent);
   }
 
   __device__ void Count(const Range& range, unsigned* counts) {
     __syncthreads();
     for (int i = Rank(); i < kBins / 4; i += Size()) reinterpret_cast<uint4*>(counts)[i] = {};
     __syncthreads();
-    Pass(range, counts, counts == counts_);
+    Pass<true>(range, counts, counts == counts_);
     __syncthreads();
   }
 
   // Finds the keys of all wanted ranks below `numbers`, those of ever greater ones.
   __device__ void Find(const Range& all, unsigned numbers, Word* found) {
-    for (int i = Rank(); i < 2 * launch_.of_each; i += Size()) found[i] = kMost;  // the ranks behind those
     for (unsigned covered = 0;;) {
       const unsigned rank = LeastRank(covered);
       if (rank >= numbers) return;
@@ -226,9 +228,9 @@ class LongSelector {
         }
         if (Rank() == 0) shared_.held = 0;
         __syncthreads();
-        Pass(range, nullptr, false);
+        Pass<false>(range, nullptr, false);
         __syncthreads();
-        Sort(static_cast<int>(min(shared_.held, room_)));
+        Sort();
       }
       covered = max(upto, rank + 1);
       Answer(from, covered, found);
@@ -296,7 +298,7 @@ class LongSelector {
 
   // Stores the keys of the ranks from `from` to upto - 1, which are those of keys_, or all the same one.
   __device__ void Answer(unsigned from, unsigned upto, Word* found) {
-    const unsigned held = is_sorted_ ? static_cast<unsigned>(positions_) : min(shared_.held, room_);
+    const unsigned held = min(shared_.held, room_);
     for (int i = Rank(); i < 2 * launch_.of_each; i += Size()) {
       const unsigned rank = RankOf(i);
       if (rank >= from && rank < upto) found[i] = keys_[min(rank - from, max(held, 1U) - 1)];
@@ -345,7 +347,9 @@ class LongSelector {
 
   // Bitonic, of any number of keys: each comparison brings the lesser one to the lower place, so that places behind the
   // last one need not be there.
-  __device__ void Sort(int count) {
+  __device__ void Sort() {
+    const auto count = static_cast<int>(min(shared_.held, room_));
+    Word* const keys = keys_;
     for (int size = 2; size / 2 < count; size *= 2) {
       for (int distance = size / 2; distance > 0; distance /= 2) {
         const int flip = distance == size / 2 ? size - 1 : distance;
@@ -353,10 +357,10 @@ class LongSelector {
           const int low = 2 * i - (i & (distance - 1)), high = low ^ flip;
           if (low >= count) break;
           if (high >= count) continue;
-          const Word a = keys_[low], b = keys_[high];
+          const Word a = keys[low], b = keys[high];
           if (a > b) {
-            keys_[low] = b;
-            keys_[high] = a;
+            keys[low] = b;
+            keys[high] = a;
           }
         }
         __syncthreads();

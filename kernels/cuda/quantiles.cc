@@ -3,7 +3,7 @@
 //
 // By key the elements are sorted by their groups first. Of 1 GiB of f32 by 1,000 keys that is most of what is to be
 // expected: the keys are checked (2 plain reads), CUB sorts by 10 bits in two passes (9), and the groups, which do not
-// fit in shared memory, are read for each of two digits and once more for the last few keys (3).
+// fit in registers, are counted and read once more for the keys of one bin (2).
 #include "kernels/cuda/quantiles.h"
 
 #include <algorithm>
@@ -64,9 +64,9 @@ absl::Status CudaLane::GroupReduction::AnswerQuantiles(std::size_t op) {
                          .stream = lane_.kernel_stream_};
   if (!grouped_) launch.outputs.kept = DimensionsFrom(partition_.layout.kept);
 
-  // Of each output: an integer, two keys and an answer for each quantile, and a byte.
+  // Of each output: two keys and an answer for each quantile, and a byte.
   const std::int64_t answer_bytes = of_each * RowOf(result).bytes, key_bytes = 2 * of_each * width_;
-  const std::int64_t bytes = std::int64_t{sizeof(*launch.numbers)} + key_bytes + answer_bytes + 1;
+  const std::int64_t bytes = key_bytes + answer_bytes + 1;
   const std::int64_t size = std::clamp<std::int64_t>(
       std::min(kBatchBytes / bytes, kBatchPositions / std::max<std::int64_t>(1, positions)), 1, outputs_);
   std::vector<std::unique_ptr<ArrayMemory>> memory;
@@ -74,8 +74,7 @@ absl::Status CudaLane::GroupReduction::AnswerQuantiles(std::size_t op) {
   const std::int64_t keys_bytes = (size * key_bytes + kAlignment - 1) / kAlignment * kAlignment;
   const absl::StatusOr<std::byte*> room = Allocate(size * bytes + kAlignment, &memory);
   if (!room.ok()) return room.status();
-  launch.numbers = reinterpret_cast<std::int64_t*>(*room);
-  launch.keys = *room + size * std::int64_t{sizeof(*launch.numbers)};
+  launch.keys = *room;
   launch.answers = static_cast<std::byte*>(launch.keys) + keys_bytes;
   std::vector<std::uint8_t> left(static_cast<std::size_t>(size));
   std::vector<std::int64_t> too_long;

@@ -113,7 +113,11 @@ __device__ inline std::byte* CopySpan(const std::byte* from, std::int64_t bytes,
   const std::byte* const begin = from - beyond;  // of the same allocation, which begins at a multiple of more
   const auto all = static_cast<int>(bytes) + beyond;
   for (int i = 16 * static_cast<int>(threadIdx.x); i < all; i += 16 * static_cast<int>(blockDim.x)) {
-    CopyToShared<16>(to + i, begin + i, min(16, all - i));
+    if (all - i >= 16) {
+      CopyToShared<16>(to + i, begin + i, 16);
+    } else {
+      for (int at = i; at < all; ++at) to[at] = begin[at];
+    }
   }
   EndCopies();
   AwaitCopies<0>();
@@ -246,12 +250,12 @@ __global__ void __launch_bounds__(kFewThreads)
     SortFewKernel(const __grid_constant__ QuantilesLaunch launch, const __grid_constant__ KeyFormat format,
                   const __grid_constant__ Share share) {
   extern __shared__ uint4 shared_memory[];
-  const int mine = static_cast<int>(threadIdx.x);
-  const std::int64_t item = std::int64_t{blockIdx.x} * kFewThreads + mine;
+  const int mine = static_cast<int>(threadIdx.x), outputs = static_cast<int>(blockDim.x);
+  const std::int64_t item = std::int64_t{blockIdx.x} * outputs + mine;
   GroupPart part;
   if (item < launch.count) part = WholeOutput(launch.outputs, launch.array, launch.first + item);
-  const auto elements = ElementsOf<Word>(launch, share, part, mine, kFewThreads, /*leads=*/true,
-                                         reinterpret_cast<std::byte*>(shared_memory));
+  const auto elements =
+      ElementsOf<Word>(launch, share, part, mine, outputs, /*leads=*/true, reinterpret_cast<std::byte*>(shared_memory));
   if (item >= launch.count) return;
   constexpr Word kMost = static_cast<Word>(~Word{0});
   Word key[kFew];
@@ -333,12 +337,12 @@ cudaError_t Launch(const QuantilesLaunch& launch, Kernel* kernel, std::int64_t b
 
 int PowerOfTwo(std::int64_t least) { return static_cast<int>(std::bit_ceil(static_cast<std::uint64_t>(least))); }
 
-// Selects from registers, or sorts there.
+// Selects from registers; `is_few`: sorts there.
 template <class Word>
-cudaError_t LaunchSelect(const QuantilesLaunch& launch, const KeyFormat& format, Share share) {
+cudaError_t LaunchSelect(const QuantilesLaunch& launch, const KeyFormat& format, Share share, bool is_few) {
   constexpr auto kWidth = static_cast<std::int64_t>(sizeof(Word));
   const bool is_uniform = launch.outputs.bounds == nullptr;
-  const bool is_block = share.width > kLanes, is_few = is_uniform && launch.positions <= kFew;
+  const bool is_block = share.width > kLanes;
   share.longest = std::min<std::int64_t>(launch.longest, share.width * kElements);
   int threads = is_block ? share.width : kFewThreads;
   if (share.way == Way::kEach && share.across && !is_block && !is_few) {
@@ -379,8 +383,8 @@ cudaError_t LaunchLong(const QuantilesLaunch& launch, const KeyFormat& format, s
   const bool is_sorted = Output::kSorts && is_uniform && launch.positions <= room;
   if (is_sorted) room = launch.positions;
   const std::int64_t least =
-      is_sorted ? std::max<std::int64_t>(32, room / 8) : std::max<std::int64_t>(256, launch.positions * kWidth / 128);
-  const int threads = PowerOfTwo(std::min<std::int64_t>(kLongThreads, least));
+      is_sorted ? room / 8 : std::max<std::int64_t>(Output::kSorts ? 256 : 0, launch.positions * kWidth / 64);
+  const int threads = PowerOfTwo(std::clamp<std::int64_t>(least, kLanes, kLongThreads));
   return Launch(launch, LongKernel<Word>, launch.count, threads, Output::SharedBytes(room, !is_sorted), format,
                 LieOf(launch.array) == Lie::kNeighbours, shortest, static_cast<int>(room));
 }
@@ -394,8 +398,10 @@ cudaError_t LaunchAll(const QuantilesLaunch& launch, const KeyFormat& format) {
   const SliceDimensions& kept = outputs.kept;
   const bool is_uniform = outputs.bounds == nullptr, neighbours = LieOf(array) == Lie::kNeighbours;
   const std::int64_t positions = launch.positions;
-  const bool is_few = is_uniform && positions <= kFew;
-  if (launch.of_each > kMostSelected && !is_few) return LaunchLong<Word>(launch, format, -1);
+  // Bytes have so few bits that to select takes less time than to sort.
+  const bool selects = launch.of_each <= kMostSelected;
+  const bool is_few = is_uniform && positions <= kFew && (kWidth > 1 || !selects);
+  if (!selects && !is_few) return LaunchLong<Word>(launch, format, -1);
   Share share{.in_order = array.rows == nullptr && array.mask == nullptr && array.reduced.count <= 1,
               .masked = array.mask != nullptr,
               .across = is_uniform && kept.count > 0 && kept.stride[kept.count - 1] == 1};
@@ -422,7 +428,7 @@ cudaError_t LaunchAll(const QuantilesLaunch& launch, const KeyFormat& format) {
                 : end_to_end                                       ? Way::kSpan
                                                                    : Way::kEach;
     if (share.way == Way::kEach) share.vectors = false;
-    if (const cudaError_t error = LaunchSelect<Word>(launch, format, share); error != cudaSuccess) return error;
+    if (const cudaError_t error = LaunchSelect<Word>(launch, format, share, is_few); error != cudaSuccess) return error;
     if (is_uniform) return cudaSuccess;
     share.shortest = std::min<std::int64_t>(launch.longest, next * kElements);
   }

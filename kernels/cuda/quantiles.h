@@ -15,8 +15,7 @@
 namespace reduced {
 
 struct QuantilesLaunch {
-  // The longest output that a launch takes: a block reads it once for each digit of its keys, while nothing can stop
-  // it.
+  // The longest output that a launch takes: a block reads it several times, while nothing can stop it.
   static constexpr std::int64_t kMostPositions = std::int64_t{1} << 24;
 
   DType dtype = DType::kF32;
@@ -32,9 +31,8 @@ struct QuantilesLaunch {
   std::int64_t positions = 0;          // of an output on average
   std::int64_t longest = 0;            // positions of outputs that are answered, at most kMostPositions
   std::int64_t most_shared_bytes = 0;  // that a block can have
-  // Device memory, for each output: an integer, two keys for each quantile, an answer for each quantile, and kAnswered,
-  // kNotKnown (it has no element; it is answered as under EmptyPolicy::kFill) or kTooLong.
-  std::int64_t* numbers = nullptr;
+  // Device memory, for each output: two keys for each quantile, an answer for each quantile, and kAnswered, kNotKnown
+  // (it has no element; it is answered as under EmptyPolicy::kFill) or kTooLong.
   void* keys = nullptr;
   std::byte* answers = nullptr;
   std::uint8_t* left = nullptr;
