@@ -17,10 +17,10 @@
 #include <type_traits>
 
 #include "kernels/algebra/sort_key.h"
-#include "kernels/cuda/copy_to_shared.cuh"
 #include "kernels/cuda/group_elements.cuh"
 #include "kernels/cuda/key_planes.cuh"
 #include "kernels/cuda/long_quantiles.cuh"
+#include "kernels/cuda/output_elements.cuh"
 #include "kernels/cuda/quantiles.h"
 #include "kernels/cuda/selection.h"
 #include "kernels/folds/quantile_points.h"
@@ -38,28 +38,6 @@ constexpr int kLongThreads = 512;
 constexpr std::int64_t kSortedBytes = 32 << 10;  // of the keys that a block sorts
 template <class Word>
 constexpr int kMostThreads = sizeof(Word) == 8 ? 512 : 1024;  // of a block, whose registers have all planes
-
-// How elements get from device memory to threads.
-enum class Way : std::uint8_t {
-  kDirect,  // they are neighbours
-  kSpan,    // a block copies the whole span of its outputs, which lie end to end, to shared memory
-  kEach,    // a block copies each of them to shared memory
-};
-
-// Which outputs a launch selects from, and how.
-struct Share {
-  std::int64_t shortest = -1;  // those of more positions
-  std::int64_t longest = 0;    // and of at most so many
-  int width = 1;               // threads of an output
-  Way way = Way::kDirect;
-  bool vectors = false;  // outputs begin and end at multiples of 16 bytes
-  // Of Way::kEach:
-  bool in_order = false;  // elements lie at a constant distance, and none is masked
-  bool masked = false;
-  bool across = false;  // neighbouring threads copy elements of neighbouring outputs
-  int copiers = 1;      // threads that copy those of one output
-  int pitch = 0;        // places for the elements of an output in shared memory
-};
 
 // The answer from the two neighbours of a quantile: FinishQuantiles of folds/quantile_answers.h.
 template <class Word>
@@ -80,126 +58,6 @@ __device__ void Answer(const QuantilesLaunch& launch, std::int64_t i, bool is_kn
   });
 }
 
-// Where a thread finds the elements of its output: in the array, or in a copy in shared memory.
-template <class Word>
-struct Elements {
-  const Word* data = nullptr;
-  const bool* there = nullptr;  // which elements count; null: all of them
-  int end = 0;
-  // Lanes begin at different elements, whose order is of no interest, so that they read different banks.
-  int turn = 0;
-
-  __device__ bool Load(int at, Word* raw) const {
-    if (at >= end) return false;
-    at += turn;
-    if (at >= end) at -= end;
-    *raw = data[at];
-    return there == nullptr || there[at];
-  }
-  __device__ bool LoadVector(int at, uint4* raw) const {
-    constexpr int kOfVector = 16 / sizeof(Word);
-    const int vectors = end / kOfVector;
-    if (at >= vectors) return false;
-    at += turn;
-    if (at >= vectors) at -= vectors;
-    *raw = reinterpret_cast<const uint4*>(data)[at];
-    return true;
-  }
-};
-
-// Copies the `bytes` from `from` on to shared memory, and returns where the first of them is.
-__device__ inline std::byte* CopySpan(const std::byte* from, std::int64_t bytes, std::byte* to) {
-  const auto beyond = static_cast<int>(reinterpret_cast<std::uintptr_t>(from) % 16);
-  const std::byte* const begin = from - beyond;  // of the same allocation, which begins at a multiple of more
-  const auto all = static_cast<int>(bytes) + beyond;
-  for (int i = 16 * static_cast<int>(threadIdx.x); i < all; i += 16 * static_cast<int>(blockDim.x)) {
-    if (all - i >= 16) {
-      CopyToShared<16>(to + i, begin + i, 16);
-    } else {
-      for (int at = i; at < all; ++at) to[at] = begin[at];
-    }
-  }
-  EndCopies();
-  AwaitCopies<0>();
-  __syncthreads();
-  return to + beyond;
-}
-
-// Copies the elements of the outputs of a block to shared memory. With masked elements, `there` says which count.
-template <class Word>
-__device__ void CopyEach(const QuantilesLaunch& launch, const Share& share, const GroupPart* parts, int outputs,
-                         Word* to, bool* there) {
-  constexpr int kInFlight = 8;
-  const int thread = static_cast<int>(threadIdx.x);
-  const int first = share.across ? thread % outputs : thread / share.copiers;
-  const int begin = share.across ? thread / outputs : thread % share.copiers;
-  const GroupArray& array = launch.array;
-  for (int output = first; output < outputs; output += static_cast<int>(blockDim.x) / share.copiers) {
-    const GroupPart part = parts[output];
-    const auto end = static_cast<int>(part.end);
-    Word* const copy = to + output * share.pitch;
-    if (share.in_order) {
-      const std::int64_t stride = array.reduced.count == 0 ? 1 : array.reduced.stride[0];
-      const Word* const from = static_cast<const Word*>(array.data) + part.start;
-      for (int i = begin; i < end; i += kInFlight * share.copiers) {
-        Word some[kInFlight];
-#pragma unroll
-        for (int f = 0; f < kInFlight; ++f) {
-          const int at = i + f * share.copiers;
-          if (at >= end) break;
-          if constexpr (sizeof(Word) >= 4) {
-            CopyToShared<sizeof(Word)>(copy + at, from + at * stride, sizeof(Word));
-          } else {
-            some[f] = from[at * stride];
-          }
-        }
-#pragma unroll
-        for (int f = 0; f < kInFlight && sizeof(Word) < 4; ++f) {
-          const int at = i + f * share.copiers;
-          if (at < end) copy[at] = some[f];
-        }
-      }
-      continue;
-    }
-    const GroupWalk<Word> walk(array, part.start, part.column);
-    for (int i = begin; i < end; i += share.copiers) {
-      std::int64_t index;
-      const bool is_there = walk.Load(i, &copy[i], &index);
-      if (share.masked) there[output * share.pitch + i] = is_there;
-    }
-  }
-  EndCopies();
-  AwaitCopies<0>();
-  __syncthreads();
-}
-
-// The elements of output `mine` of a block, which is `part`. `leads`: one thread of each output.
-template <class Word>
-__device__ Elements<Word> ElementsOf(const QuantilesLaunch& launch, const Share& share, const GroupPart& part, int mine,
-                                     int outputs, bool leads, std::byte* memory) {
-  Elements<Word> elements{.data = static_cast<const Word*>(launch.array.data) + part.start,
-                          .end = static_cast<int>(part.end)};
-  if (share.way == Way::kSpan) {
-    const auto width = static_cast<std::int64_t>(sizeof(Word)), row = launch.positions * width;
-    const std::int64_t first = std::int64_t{blockIdx.x} * outputs;
-    const std::int64_t rows = min(std::int64_t{outputs}, launch.count - first);
-    const auto* const from = static_cast<const std::byte*>(launch.array.data) + (launch.first + first) * row;
-    elements.data = reinterpret_cast<const Word*>(CopySpan(from, rows * row, memory) + mine * row);
-    const int units = elements.end / (share.vectors ? 16 / static_cast<int>(width) : 1);
-    elements.turn = units == 0 ? 0 : mine % units;
-  } else if (share.way == Way::kEach) {
-    auto* const parts = reinterpret_cast<GroupPart*>(memory);
-    auto* const copies = reinterpret_cast<Word*>(parts + outputs);
-    auto* const there = reinterpret_cast<bool*>(copies + outputs * share.pitch);
-    if (leads) parts[mine] = part;
-    __syncthreads();
-    CopyEach(launch, share, parts, outputs, copies, there);
-    elements.data = copies + mine * share.pitch;
-    if (share.masked) elements.there = there + mine * share.pitch;
-  }
-  return elements;
-}
-
 __device__ inline std::uint8_t LeftOf(const QuantilesLaunch& launch, unsigned ranked, unsigned nans) {
   return ranked > 0 || (nans > 0 && !launch.omit_nan) ? kAnswered : kNotKnown;
 }
@@ -207,7 +65,7 @@ __device__ inline std::uint8_t LeftOf(const QuantilesLaunch& launch, unsigned ra
 template <class Word, TeamKind kKind>
 __global__ void __launch_bounds__(kMostThreads<Word>)
     SelectKernel(const __grid_constant__ QuantilesLaunch launch, const __grid_constant__ KeyFormat format,
-                 const __grid_constant__ Share share) {
+                 const __grid_constant__ OutputShare share) {
   extern __shared__ uint4 shared_memory[];
   constexpr bool kBlock = kKind == TeamKind::kBlock;
   auto* const of_team = reinterpret_cast<TeamMemory*>(shared_memory);
@@ -248,7 +106,7 @@ __global__ void __launch_bounds__(kMostThreads<Word>)
 template <class Word>
 __global__ void __launch_bounds__(kFewThreads)
     SortFewKernel(const __grid_constant__ QuantilesLaunch launch, const __grid_constant__ KeyFormat format,
-                  const __grid_constant__ Share share) {
+                  const __grid_constant__ OutputShare share) {
   extern __shared__ uint4 shared_memory[];
   const int mine = static_cast<int>(threadIdx.x), outputs = static_cast<int>(blockDim.x);
   const std::int64_t item = std::int64_t{blockIdx.x} * outputs + mine;
@@ -339,13 +197,13 @@ int PowerOfTwo(std::int64_t least) { return static_cast<int>(std::bit_ceil(stati
 
 // Selects from registers; `is_few`: sorts there.
 template <class Word>
-cudaError_t LaunchSelect(const QuantilesLaunch& launch, const KeyFormat& format, Share share, bool is_few) {
+cudaError_t LaunchSelect(const QuantilesLaunch& launch, const KeyFormat& format, OutputShare share, bool is_few) {
   constexpr auto kWidth = static_cast<std::int64_t>(sizeof(Word));
   const bool is_uniform = launch.outputs.bounds == nullptr;
   const bool is_block = share.width > kLanes;
   share.longest = std::min<std::int64_t>(launch.longest, share.width * kElements);
   int threads = is_block ? share.width : kFewThreads;
-  if (share.way == Way::kEach && share.across && !is_block && !is_few) {
+  if (share.source == ElementSource::kEach && share.across && !is_block && !is_few) {
     threads = std::clamp<int>(share.width * kBytesAcross / kWidth, threads, kMostThreads<Word>);
   }
   const std::int64_t positions = is_uniform ? launch.positions : share.longest;
@@ -355,8 +213,8 @@ cudaError_t LaunchSelect(const QuantilesLaunch& launch, const KeyFormat& format,
   const auto shared_of = [&](int all) {
     const std::int64_t outputs = all / share.width;
     std::int64_t bytes = sizeof(TeamMemory);
-    if (share.way == Way::kSpan) bytes += outputs * positions * kWidth + 32;
-    if (share.way == Way::kEach) {
+    if (share.source == ElementSource::kSpan) bytes += outputs * positions * kWidth + 32;
+    if (share.source == ElementSource::kEach) {
       bytes +=
           outputs * (static_cast<std::int64_t>(sizeof(GroupPart)) + share.pitch * (kWidth + (share.masked ? 1 : 0)));
     }
@@ -402,9 +260,9 @@ cudaError_t LaunchAll(const QuantilesLaunch& launch, const KeyFormat& format) {
   const bool selects = launch.of_each <= kMostSelected;
   const bool is_few = is_uniform && positions <= kFew && (kWidth > 1 || !selects);
   if (!selects && !is_few) return LaunchLong<Word>(launch, format, -1);
-  Share share{.in_order = array.rows == nullptr && array.mask == nullptr && array.reduced.count <= 1,
-              .masked = array.mask != nullptr,
-              .across = is_uniform && kept.count > 0 && kept.stride[kept.count - 1] == 1};
+  OutputShare share{.in_order = array.rows == nullptr && array.mask == nullptr && array.reduced.count <= 1,
+                    .masked = array.mask != nullptr,
+                    .across = is_uniform && kept.count > 0 && kept.stride[kept.count - 1] == 1};
   share.vectors = is_uniform && !is_few && neighbours && positions * kWidth % 16 == 0 &&
                   reinterpret_cast<std::uintptr_t>(array.data) % 16 == 0;
   bool end_to_end = is_uniform && neighbours;
@@ -423,11 +281,11 @@ cudaError_t LaunchAll(const QuantilesLaunch& launch, const KeyFormat& format) {
   for (const int next : {std::min(width, kLanes), kLanes, std::max(width, 2 * kLanes)}) {
     if (is_uniform ? next != width : next == share.width && share.shortest >= 0) continue;
     share.width = next;
-    share.way = !neighbours                                        ? Way::kEach
-                : !is_uniform || (next >= kStagedLanes && !is_few) ? Way::kDirect
-                : end_to_end                                       ? Way::kSpan
-                                                                   : Way::kEach;
-    if (share.way == Way::kEach) share.vectors = false;
+    share.source = !neighbours                                        ? ElementSource::kEach
+                   : !is_uniform || (next >= kStagedLanes && !is_few) ? ElementSource::kDirect
+                   : end_to_end                                       ? ElementSource::kSpan
+                                                                      : ElementSource::kEach;
+    if (share.source == ElementSource::kEach) share.vectors = false;
     if (const cudaError_t error = LaunchSelect<Word>(launch, format, share, is_few); error != cudaSuccess) return error;
     if (is_uniform) return cudaSuccess;
     share.shortest = std::min<std::int64_t>(launch.longest, next * kElements);
