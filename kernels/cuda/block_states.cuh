@@ -45,20 +45,54 @@ struct Edges {
   unsigned tail;
 };
 
+// An array that some blocks reduce: whole vectors of 16 bytes between its edges.
+struct EdgedArray {
+  const void* data;
+  std::int64_t count;
+  std::int64_t base_index;  // of the first element in the whole array
+  unsigned vectors;
+  Edges edges;
+};
+// Vectors begin at a line of the caches, which is what a warp's loads should start on.
+template <class T>
+__host__ __device__ inline EdgedArray EdgedArrayOf(const void* data, std::int64_t count, std::int64_t base_index) {
+  constexpr std::uintptr_t kLineBytes = 128;
+  const auto to_boundary =
+      static_cast<std::int64_t>((-reinterpret_cast<std::uintptr_t>(data) & (kLineBytes - 1)) / sizeof(T));
+  const std::int64_t head = std::min(to_boundary, count);
+  const std::int64_t vectors = (count - head) / Vector16<T>::kElements;
+  return {data,
+          count,
+          base_index,
+          static_cast<unsigned>(vectors),
+          {static_cast<unsigned>(head), static_cast<unsigned>(count - head - vectors * Vector16<T>::kElements)}};
+}
+// The walk of this thread of block `block` of `blocks`, with kThreads each.
+template <class T, int kThreads>
+__device__ inline Walk<T> WalkOf(const EdgedArray& array, unsigned block, unsigned blocks, bool omit_nan) {
+  return {.vectors = reinterpret_cast<const uint4*>(static_cast<const T*>(array.data) + array.edges.head),
+          .count = array.vectors,
+          .thread = block * kThreads + threadIdx.x,
+          .threads = blocks * kThreads,
+          .base_index = array.base_index + array.edges.head,
+          .omit_nan = omit_nan};
+}
+
 // A thread's state, its edge elements included.
 template <class A, class T>
-__device__ inline typename A::State StateOf(const Fold<A, T>& fold, const Walk<T>& walk, const T* data,
-                                            std::int64_t count, Edges edges) {
+__device__ inline typename A::State StateOf(const Fold<A, T>& fold, const Walk<T>& walk, const EdgedArray& array) {
+  const auto* const data = static_cast<const T*>(array.data);
+  const Edges& edges = array.edges;
   typename A::State state = fold.Settle(walk);
   if (walk.thread < std::max(edges.head, edges.tail)) {
     typename A::Local local;
     const auto add = [&](std::int64_t i) {
       const T x = data[i];
       const bool left_out = walk.omit_nan && A::kAccumulator != Accumulator::kCounts && IsNan(x);
-      if (!left_out) A::Add(local, x, walk.base_index - edges.head + i);
+      if (!left_out) A::Add(local, x, array.base_index + i);
     };
     if (walk.thread < edges.head) add(walk.thread);
-    if (walk.thread < edges.tail) add(count - edges.tail + walk.thread);
+    if (walk.thread < edges.tail) add(array.count - edges.tail + walk.thread);
     A::Merge(state, A::Settle(local));
   }
   return state;

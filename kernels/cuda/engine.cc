@@ -159,13 +159,7 @@ class CudaEngine : public Engine {
   }
 
   void Reduce(Job job, Done done) override {
-    if (absl::Status why = WhyStop(job); !why.ok()) return std::move(done)(std::move(why));
-    if (absl::Status home = CheckHome(job.array); !home.ok()) return std::move(done)(std::move(home));
-    if (job.partition.has_value()) {
-      if (absl::Status sides = CheckSides(job, device_, info_.name); !sides.ok()) {
-        return std::move(done)(std::move(sides));
-      }
-    }
+    if (absl::Status why = Check(job); !why.ok()) return std::move(done)(std::move(why));
     // What the calling thread waits for must not queue behind a large job's kernel on the device.
     const bool small = IsSmall(job);
     if (small) {
@@ -187,6 +181,29 @@ class CudaEngine : public Engine {
           large.End();
           if (result.ok()) result->timing.queue_us = queue_us;
           std::move(done)(std::move(result));
+        },
+        std::move(ticket));
+  }
+
+  bool TakesMany() const override { return true; }
+  void ReduceMany(std::vector<Job> jobs, ManyDone done) override {
+    Lanes::Ticket ticket = TicketOf(jobs[0], calibration_);
+    ticket.expected_us = 0;
+    for (std::size_t i = 0; i < jobs.size(); ++i) {
+      if (absl::Status why = Check(jobs[i]); !why.ok()) return std::move(done)(i, std::move(why));
+      ticket.expected_us += ExpectedUs(calibration_, jobs[i].spec, jobs[i].array);
+    }
+    lanes_.Submit(
+        [this, jobs = std::move(jobs), done = std::move(done), large = LargeJob(&large_jobs_), queued = Stopwatch(),
+         expected_us = ticket.expected_us](absl::StatusOr<int> lane) mutable {
+          if (!lane.ok()) return std::move(done)(0, lane.status());
+          for (Job& job : jobs) job.limit.Start();
+          const double queue_us = queued.micros();
+          std::size_t failed = 0;
+          absl::StatusOr<std::vector<Answer>> answers = ReduceManyOn(*lane, jobs, expected_us, &failed);
+          large.End();
+          if (answers.ok()) answers->front().timing.queue_us = queue_us;
+          std::move(done)(failed, std::move(answers));
         },
         std::move(ticket));
   }
@@ -311,10 +328,14 @@ class CudaEngine : public Engine {
   static const PipelineRow& PipelineOf(const ReduceSpec& spec) {
     return spec.pipeline.empty() ? DefaultPipeline(EngineKind::kCuda) : *FindPipeline(spec.pipeline);
   }
-  absl::Status CheckHome(const ArrayRef& array) const {
-    if (array.space != MemorySpace::kDevice || array.device == device_) return absl::OkStatus();
-    return absl::FailedPreconditionError(absl::StrFormat(
-        "the memory of cuda:%d holds the array, which the engine of %s can't reduce", array.device, info_.name));
+  // Why a job is not to be begun; whether its arrays are where they may be.
+  absl::Status Check(Job& job) const {
+    if (absl::Status why = WhyStop(job); !why.ok()) return why;
+    if (job.array.space == MemorySpace::kDevice && job.array.device != device_) {
+      return absl::FailedPreconditionError(absl::StrFormat(
+          "the memory of cuda:%d holds the array, which the engine of %s can't reduce", job.array.device, info_.name));
+    }
+    return job.partition.has_value() ? CheckSides(job, device_, info_.name) : absl::OkStatus();
   }
 
   // What takes less than a hand-off to a lane's thread, some 50 us, on a device that does nothing else: then the
@@ -357,6 +378,28 @@ class CudaEngine : public Engine {
     if (!status.ok()) return Seen(status);
     work_.Add(job.spec);
     return answer;
+  }
+
+  // Likewise many: together those that can be, then one after the other.
+  absl::StatusOr<std::vector<Answer>> ReduceManyOn(int lane, std::vector<Job>& jobs, double expected_us,
+                                                   std::size_t* failed) {
+    std::vector<std::optional<Answer>> together(jobs.size());
+    absl::Status status = cuda_lanes_[lane]->ReduceTogether(jobs, expected_us, &together, failed);
+    if (!status.ok()) return Seen(status);
+    std::vector<Answer> answers(jobs.size());
+    for (std::size_t i = 0; i < jobs.size(); ++i) {
+      if (together[i].has_value()) {
+        answers[i] = *std::move(together[i]);
+        answers[i].ran = RanBy(PipelineOf(jobs[i].spec));
+        work_.Add(jobs[i].spec);
+        continue;
+      }
+      *failed = i;
+      absl::StatusOr<Answer> alone = ReduceOn(lane, jobs[i]);
+      if (!alone.ok()) return alone.status();
+      answers[i] = *std::move(alone);
+    }
+    return answers;
   }
 
   // Of a failure of the device: notes that a lane of this engine has seen it, and adds the device's name.

@@ -91,13 +91,18 @@ __device__ inline void MultiplyAndAdd(const Vector16<unsigned>& rows, const unsi
         "r"(limbs[1]));
 }
 
+// Words that blocks have together, of which this one takes every so-many-th tile.
+struct Words {
+  const std::byte* data;
+  std::int64_t bytes;
+  unsigned block;
+  unsigned blocks;
+};
+
+template <bool kMany>
 __global__ void __launch_bounds__(kThreads, kBlocks)
     FingerprintKernel(const __grid_constant__ FingerprintLaunch launch, const __grid_constant__ JoinPowers powers) {
   const int lane = static_cast<int>(threadIdx.x % 32), warp = static_cast<int>(threadIdx.x / 32);
-  const std::byte* const stretch = launch.data + blockIdx.y * launch.bytes;
-  const auto begin = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(stretch) % 16);
-  const std::byte* const from = stretch - begin;
-  const std::int64_t end = begin + launch.bytes;
   const Limbs& of_size = kLimbs[launch.word_bytes / 2];
   unsigned limbs[kSteps][kBases][2];
 #pragma unroll
@@ -107,61 +112,76 @@ __global__ void __launch_bounds__(kThreads, kBlocks)
       for (int h = 0; h < 2; ++h) limbs[s][b][h] = of_size.word[s][b][h][lane];
     }
   }
-  std::uint64_t sum[kBases][2] = {};  // of two rows, and two limbs of each
-  const std::int64_t tiles = (end + kWarpTileBytes - 1) / kWarpTileBytes;
-  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kWarps + warp;
-  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * kWarps;
-  for (std::int64_t tile = first + (tiles - 1 - first) / stride * stride; tile >= first && first < tiles;
-       tile -= stride) {
-    const std::int64_t at = tile * kWarpTileBytes + lane * 16;
-    Vector16<unsigned> vectors[kSteps];
-    if (tile * kWarpTileBytes >= begin && (tile + 1) * kWarpTileBytes <= end) {
+  const auto add = [&](const Words& words, Residues* left) {
+    const auto begin = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(words.data) % 16);
+    const std::byte* const from = words.data - begin;
+    const std::int64_t end = begin + words.bytes;
+    std::uint64_t sum[kBases][2] = {};  // of two rows, and two limbs of each
+    const std::int64_t tiles = (end + kWarpTileBytes - 1) / kWarpTileBytes;
+    const std::int64_t first = static_cast<std::int64_t>(words.block) * kWarps + warp;
+    const std::int64_t stride = static_cast<std::int64_t>(words.blocks) * kWarps;
+    for (std::int64_t tile = first + (tiles - 1 - first) / stride * stride; tile >= first && first < tiles;
+         tile -= stride) {
+      const std::int64_t at = tile * kWarpTileBytes + lane * 16;
+      Vector16<unsigned> vectors[kSteps];
+      if (tile * kWarpTileBytes >= begin && (tile + 1) * kWarpTileBytes <= end) {
+#pragma unroll
+        for (int s = 0; s < kSteps; ++s) {
+          vectors[s] = LoadOnce<unsigned>(reinterpret_cast<const uint4*>(from + at + s * kStepBytes));
+        }
+      } else {
+#pragma unroll
+        for (int s = 0; s < kSteps; ++s) {
+          const uint4 edge = LoadEdge(from, at + s * kStepBytes, begin, end);
+          vectors[s] = {edge.x, edge.y, edge.z, edge.w};
+        }
+      }
+      int sums[kBases][4] = {};
+      static_assert(std::int64_t{kSteps} * 32 * 255 * 255 < INT32_MAX);
 #pragma unroll
       for (int s = 0; s < kSteps; ++s) {
-        vectors[s] = LoadOnce<unsigned>(reinterpret_cast<const uint4*>(from + at + s * kStepBytes));
-      }
-    } else {
 #pragma unroll
-      for (int s = 0; s < kSteps; ++s) {
-        const uint4 edge = LoadEdge(from, at + s * kStepBytes, begin, end);
-        vectors[s] = {edge.x, edge.y, edge.z, edge.w};
+        for (int b = 0; b < kBases; ++b) MultiplyAndAdd(vectors[s], limbs[s][b], sums[b]);
+      }
+#pragma unroll
+      for (int b = 0; b < kBases; ++b) {
+#pragma unroll
+        for (int row = 0; row < 2; ++row) {
+          const auto low = static_cast<unsigned>(sums[b][2 * row]), high = static_cast<unsigned>(sums[b][2 * row + 1]);
+          sum[b][row] = FoldedProduct(sum[b][row], powers.stride[b], low + (static_cast<std::uint64_t>(high) << 8));
+        }
       }
     }
-    int sums[kBases][4] = {};
-    static_assert(std::int64_t{kSteps} * 32 * 255 * 255 < INT32_MAX);
-#pragma unroll
-    for (int s = 0; s < kSteps; ++s) {
-#pragma unroll
-      for (int b = 0; b < kBases; ++b) MultiplyAndAdd(vectors[s], limbs[s][b], sums[b]);
-    }
+    __shared__ std::uint64_t of_warp[kBases][kWarps];
 #pragma unroll
     for (int b = 0; b < kBases; ++b) {
-#pragma unroll
-      for (int row = 0; row < 2; ++row) {
-        const auto low = static_cast<unsigned>(sums[b][2 * row]), high = static_cast<unsigned>(sums[b][2 * row + 1]);
-        sum[b][row] = FoldedProduct(sum[b][row], powers.stride[b], low + (static_cast<std::uint64_t>(high) << 8));
+      std::uint64_t all = sum[b][0] + FoldedProduct(sum[b][1], powers.row[b], 0);
+      all = FoldedProduct(Folded(all), std::uint64_t{1} << (16 * (lane % 4)), 0);  // limbs 2 (lane % 4) and one more
+      for (int lanes = 1; lanes < 4; lanes *= 2) all = Folded(all + __shfl_xor_sync(kFullWarp, all, lanes));
+      for (int i = 0; i < 3; ++i) {
+        const std::uint64_t behind = __shfl_down_sync(kFullWarp, all, 4 << i);
+        all = Folded(all + FoldedProduct(behind, powers.rows[i][b], 0));
       }
+      if (lane == 0) of_warp[b][warp] = all;
     }
-  }
-  __shared__ std::uint64_t of_warp[kBases][kWarps];
-#pragma unroll
-  for (int b = 0; b < kBases; ++b) {
-    std::uint64_t all = sum[b][0] + FoldedProduct(sum[b][1], powers.row[b], 0);
-    all = FoldedProduct(Folded(all), std::uint64_t{1} << (16 * (lane % 4)), 0);  // limbs 2 (lane % 4) and one more
-    for (int lanes = 1; lanes < 4; lanes *= 2) all = Folded(all + __shfl_xor_sync(kFullWarp, all, lanes));
-    for (int i = 0; i < 3; ++i) {
-      const std::uint64_t behind = __shfl_down_sync(kFullWarp, all, 4 << i);
-      all = Folded(all + FoldedProduct(behind, powers.rows[i][b], 0));
+    __syncthreads();
+    if (threadIdx.x < kBases) {
+      const auto b = static_cast<int>(threadIdx.x);
+      std::uint64_t all = 0;
+      for (int w = kWarps - 1; w >= 0; --w) all = Folded(FoldedProduct(all, powers.warp[b], 0) + of_warp[b][w]);
+      reinterpret_cast<std::uint64_t*>(left)[b] = Residue(all);
     }
-    if (lane == 0) of_warp[b][warp] = all;
+  };
+  if constexpr (kMany) {
+    for (unsigned at = launch.table.first[blockIdx.x]; at < launch.table.first[blockIdx.x + 1]; ++at) {
+      const ManyPiece piece = launch.table.pieces[at];
+      add({static_cast<const std::byte*>(piece.data), piece.count * launch.word_bytes, 0, 1}, launch.sums + at);
+      __syncthreads();  // the sums of warps have been read
+    }
+  } else {
+    add({launch.data + blockIdx.y * launch.bytes, launch.bytes, blockIdx.x, gridDim.x},
+        launch.sums + static_cast<std::int64_t>(blockIdx.y) * gridDim.x + blockIdx.x);
   }
-  __syncthreads();
-  if (threadIdx.x >= kBases) return;
-  const auto b = static_cast<int>(threadIdx.x);
-  std::uint64_t all = 0;
-  for (int w = kWarps - 1; w >= 0; --w) all = Folded(FoldedProduct(all, powers.warp[b], 0) + of_warp[b][w]);
-  const std::int64_t number = static_cast<std::int64_t>(blockIdx.y) * gridDim.x + blockIdx.x;
-  reinterpret_cast<std::uint64_t*>(launch.sums)[number * kBases + b] = Residue(all);
 }
 
 }  // namespace
@@ -180,8 +200,12 @@ cudaError_t LaunchFingerprint(const FingerprintLaunch& launch) {
                              .rows = {power(64), power(128), power(256)},
                              .warp = power(kWarpTileBytes),
                              .stride = power(std::int64_t{launch.blocks} * kFingerprintTileBytes)};
-  const dim3 grid(static_cast<unsigned>(launch.blocks), static_cast<unsigned>(launch.stretches));
-  FingerprintKernel<<<grid, kThreads, 0, launch.stream>>>(launch, powers);
+  if (launch.table.blocks > 0) {
+    FingerprintKernel<true><<<static_cast<unsigned>(launch.table.blocks), kThreads, 0, launch.stream>>>(launch, powers);
+  } else {
+    const dim3 grid(static_cast<unsigned>(launch.blocks), static_cast<unsigned>(launch.stretches));
+    FingerprintKernel<false><<<grid, kThreads, 0, launch.stream>>>(launch, powers);
+  }
   return cudaGetLastError();
 }
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "kernels/algebra/polynomial.h"
+#include "kernels/cuda/many_arrays.h"
 
 namespace reduced {
 
@@ -22,11 +23,18 @@ struct FingerprintLaunch {
   std::int64_t bytes = 0;           // of a stretch, > 0 and whole words; stretches lie end to end
   std::int64_t stretches = 1;       // 1 to kMostStretches
   int blocks = 1;                   // of a stretch, >= 1
-  // Device memory, `blocks` for each stretch. Number b of a stretch is, for each base a, the sum of w_j a^(j - b T)
-  // over the words that block b had, where T are the words of a tile and j counts from the beginning of the first tile.
+  // If it has blocks: pieces of words, in the place of stretches, each as a stretch of one block.
+  ManyPieces table{};
+  // Memory that the device can write, `blocks` for each stretch. Number b of a stretch is, for each base a, the sum of
+  // w_j a^(j - b T) over the words that block b had, where T are the words of a tile and j counts from the beginning of
+  // the first tile.
   Residues* sums = nullptr;
   cudaStream_t stream = nullptr;
 };
+
+// What a launch found of the words at `data`, whose powers count from the beginning of their vector: as powers that
+// count from them.
+Residues FromFirstWord(const Residues& sum, const void* data, int word_bytes);
 
 // How many blocks a stretch is to have, of `stretches` at once.
 int FingerprintBlocks(std::int64_t bytes, std::int64_t stretches, int multiprocessors);

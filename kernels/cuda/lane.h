@@ -51,6 +51,11 @@ class CudaLane {
   // leave to be merged. In slices.cc.
   absl::Status ReducePartition(Job& job, CudaArrays& arrays, ArrayBudget& scratch, double expected_us, Timing* timing);
 
+  // Engine::ReduceMany of those jobs that one launch or a few can do together: gives each of these its answer, without
+  // what ran. Leaves the others. Blocks as Reduce does. *failed: the job that an error is about. In many_arrays.cc.
+  absl::Status ReduceTogether(std::vector<Job>& jobs, double expected_us, std::vector<std::optional<Answer>>* answers,
+                              std::size_t* failed);
+
   // Engine::Measure; blocks as Reduce does. At most kMaxLaunchElements.
   absl::Status Measure(const Job& job, const PipelineRow& pipeline, int repeats, double expected_us,
                        Measurement* measurement);
@@ -141,6 +146,7 @@ class CudaLane {
   // The other operand in device memory, which `memory` gets if it was not there.
   absl::StatusOr<const std::byte*> HoldOther(const Job& job, const SideArray& other, CudaArrays& arrays,
                                              std::vector<std::unique_ptr<ArrayMemory>>* memory, Timing* timing);
+  class ManyArrays;
   class PairSlices;
   // Ops about two arrays, of all outputs along axes at once; those that are so, where long ones may be answered one
   // after the other. In pair_slices.cc.

@@ -21,21 +21,16 @@
 #include "kernels/cuda/block_states.cuh"
 #include "kernels/cuda/launch_end.cuh"
 #include "kernels/cuda/pipeline.h"
+#include "kernels/cuda/single_pass.cuh"
 
 namespace reduced {
 namespace {
 
 constexpr int kMaxBlocks = 2112;
-constexpr std::uintptr_t kLineBytes = 128;  // what a warp's loads should start on
-constexpr std::size_t kTicketBytes = 256;   // before the states, in the scratch memory
+constexpr std::size_t kTicketBytes = 256;  // before the states, in the scratch memory
 
-// The array is whole vectors between edges.
 struct Arguments {
-  const void* data;
-  std::int64_t count;
-  std::int64_t base_index;
-  unsigned vectors;  // of 16 bytes
-  Edges edges;
+  EdgedArray array;
   AccumulatorSet set;
   bool omit_nan;
   unsigned* ticket;
@@ -44,37 +39,16 @@ struct Arguments {
   KernelTimes* times;  // null: not wanted
 };
 
-// How the work is laid out: threads of a block, blocks that should fit on a multiprocessor (which tells the compiler
-// how many registers it has), and vectors that a thread has in flight.
-template <int kThreadsOfBlock, int kMinBlocksPerMultiprocessor, int kVectorsInFlight>
-struct Shape {
-  static constexpr int kThreads = kThreadsOfBlock;
-  static constexpr int kMinBlocks = kMinBlocksPerMultiprocessor;
-  static constexpr int kVectors = kVectorsInFlight;
-};
-
 // Measured on an H200: tests/bench/bench_cuda.
-using TinySums = Shape<256, 1, 2>;  // one block
-using SmallSums = Shape<512, 3, 4>;
-using LargeSums = Shape<1024, 1, 8>;
-using MomentsAlone = Shape<512, 2, 4>;
-using ExtremaAlone = Shape<1024, 1, 4>;
-using Everything = Shape<256, 2, 4>;
-// Several accumulators, where loads take turns with much arithmetic; the more so for integers, and for bf16.
-template <class T>
-using Statistics = std::conditional_t<kIsFloat<T> && !std::is_same_v<T, BFloat16>, Shape<384, 2, 6>, Shape<512, 1, 8>>;
-
-// Threads that fit on a multiprocessor of the architecture compiled for.
-#if defined(__CUDA_ARCH__) && \
-    (__CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 870 || __CUDA_ARCH__ == 890 || __CUDA_ARCH__ >= 1100)
-constexpr int kThreadsPerMultiprocessor = 1536;
-#else
-constexpr int kThreadsPerMultiprocessor = 2048;
-#endif
+using TinySums = PassShape<256, 1, 2>;  // one block
+using SmallSums = PassShape<512, 3, 4>;
+using LargeSums = PassShape<1024, 1, 8>;
+using MomentsAlone = PassShape<512, 2, 4>;
+using Everything = PassShape<256, 2, 4>;
 
 // By the thread that wrote the result, after that.
 __device__ inline void SayDone(const Arguments& args) {
-  args.out->count = args.count;
+  args.out->count = args.array.count;
   SayEnded(args.times);
 }
 
@@ -85,37 +59,17 @@ template <class T, bool kAll, Nans kNans, class S, class... As>
 __global__ void __launch_bounds__(S::kThreads, std::min(S::kMinBlocks, kThreadsPerMultiprocessor / S::kThreads))
     SinglePassKernel(Arguments args) {
   constexpr int kBlockThreads = S::kThreads;
-  constexpr int kVectors = S::kVectors;
   SayBegun(args.times);
-  const T* const data = static_cast<const T*>(args.data);
-  const Walk<T> walk{.vectors = reinterpret_cast<const uint4*>(data + args.edges.head),
-                     .count = args.vectors,
-                     .thread = blockIdx.x * kBlockThreads + threadIdx.x,
-                     .threads = gridDim.x * kBlockThreads,
-                     .base_index = args.base_index + args.edges.head,
-                     .omit_nan = kNans == Nans::kAsAsked ? args.omit_nan : kNans == Nans::kOmitted};
-
+  const Walk<T> walk = WalkOf<T, kBlockThreads>(args.array, blockIdx.x, gridDim.x,
+                                                kNans == Nans::kAsAsked ? args.omit_nan : kNans == Nans::kOmitted);
   Folds<T, As...> folds;
-  unsigned slot = 0;
-  unsigned vector = walk.thread;
-  for (; vector + (kVectors - 1) * walk.threads < walk.count; vector += kVectors * walk.threads) {
-    Vector16<T> tile[kVectors];
-#pragma unroll
-    for (int v = 0; v < kVectors; ++v) tile[v] = LoadOnce<T>(walk.vectors + vector + v * walk.threads);
-    ForEach<kAll>(args.set, folds, [&](auto, auto& fold) { fold.Tile(tile, slot, walk); });
-    slot += kVectors;
-  }
-  for (; vector < walk.count; vector += walk.threads) {
-    const Vector16<T> tile[1] = {LoadOnce<T>(walk.vectors + vector)};
-    ForEach<kAll>(args.set, folds, [&](auto, auto& fold) { fold.Tile(tile, slot, walk); });
-    ++slot;
-  }
+  FoldVectors<T, kAll, S>(walk, args.set, folds);
 
   // The state of the whole block, in thread 0.
   constexpr std::size_t kStateBytes = std::max({sizeof(typename As::State)...});
   __shared__ alignas(16) unsigned char shared[kBlockThreads / kWarpSize * kStateBytes];
   const auto state_of_block = [&]<class A>(std::type_identity<A>, auto& fold) {
-    const typename A::State state = StateOf<A, T>(fold, walk, data, args.count, args.edges);
+    const typename A::State state = StateOf<A, T>(fold, walk, args.array);
     if (sizeof...(As) > 1) __syncthreads();  // `shared` may be in use
     return BlockReduce<A, kBlockThreads>(state, shared);
   };
@@ -195,16 +149,7 @@ cudaError_t LaunchKernel(const Launch& launch) {
   const std::int64_t bytes = BytesOf<T>(launch);
   const int blocks = launch.grid_blocks > 0 ? std::min(launch.grid_blocks, kMaxBlocks) : GridBlocks<S>(bytes, launch);
   auto* const scratch = static_cast<unsigned char*>(launch.scratch);
-  const auto to_boundary =
-      static_cast<std::int64_t>((-reinterpret_cast<std::uintptr_t>(launch.data) & (kLineBytes - 1)) / sizeof(T));
-  const std::int64_t head = std::min(to_boundary, launch.count);
-  const std::int64_t vectors = (launch.count - head) / Vector16<T>::kElements;
-  const Arguments args{.data = launch.data,
-                       .count = launch.count,
-                       .base_index = launch.base_index,
-                       .vectors = static_cast<unsigned>(vectors),
-                       .edges = {.head = static_cast<unsigned>(head),
-                                 .tail = static_cast<unsigned>(launch.count - head - vectors * Vector16<T>::kElements)},
+  const Arguments args{.array = EdgedArrayOf<T>(launch.data, launch.count, launch.base_index),
                        .set = launch.accumulators,
                        .omit_nan = launch.omit_nan,
                        .ticket = reinterpret_cast<unsigned*>(scratch),

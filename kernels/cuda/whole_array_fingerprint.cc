@@ -17,6 +17,12 @@ constexpr std::int64_t kLeastRunBytes = std::int64_t{16} << 10;
 
 }  // namespace
 
+Residues FromFirstWord(const Residues& sum, const void* data, int word_bytes) {
+  // Words before the first, which are zeros, make powers greater. p - 1 is the order of the bases.
+  const std::uintptr_t before = reinterpret_cast<std::uintptr_t>(data) % 16 / static_cast<unsigned>(word_bytes);
+  return before == 0 ? sum : MultipliedAndAdded(sum, PowersOfBases(kPrime - 1 - before), {});
+}
+
 bool CudaLane::WholeArray::AnswersFingerprint(const Job& job, const OpCall& call) {
   const std::optional<Shard>& shard = call.given().shard;
   if (!shard.has_value()) return true;
@@ -56,10 +62,8 @@ absl::StatusOr<Entries> CudaLane::WholeArray::Fingerprint(const OpCall& call, co
       const Residues* const of_blocks = &sums[static_cast<std::size_t>(i * launch.blocks)];
       Residues polynomial{};
       for (int b = launch.blocks; b-- > 0;) polynomial = MultipliedAndAdded(polynomial, of_tile, of_blocks[b]);
-      // Words before the stretch, which are zeros, make powers greater. p - 1 is the order of the bases.
-      const std::uintptr_t before =
-          reinterpret_cast<std::uintptr_t>(launch.data + i * run_bytes) % 16 / static_cast<unsigned>(word_bytes);
-      polynomial = MultipliedAndAdded(polynomial, PowersOfBases(before == 0 ? 0 : kPrime - 1 - before), ones);
+      polynomial = FromFirstWord(polynomial, launch.data + i * run_bytes, word_bytes);
+      for (std::size_t base = 0; base < ones.size(); ++base) polynomial[base] = Residue(polynomial[base] + ones[base]);
       const std::int64_t begin = place.begin + place.layout.At((first + i) * run);
       const Residues power = PowersOfBases(static_cast<std::uint64_t>(begin) * static_cast<unsigned>(words_of_element));
       sum = MultipliedAndAdded(polynomial, power, sum);

@@ -196,6 +196,18 @@ class Engine {
   using Work = absl::AnyInvocable<void(const absl::Status&) &&>;
   virtual void OnLane(const Job& /*all*/, Work work) { std::move(work)(absl::OkStatus()); }
 
+  // Whether ReduceMany takes less time than Reduce of one array after the other: arrays in the engine's memory go in
+  // one launch.
+  virtual bool TakesMany() const { return false; }
+  // Of an engine that TakesMany: reduces arrays, each as Reduce would, one at least. All jobs have the same deadline,
+  // `cancelled`, caller and limit. Calls `done` exactly once, as Reduce does: with the answers in the order of the
+  // jobs, or with an error, which is that of the job `failed`. Arrays that were reduced together have shares of the
+  // kernels' time, by their bytes; the first job has the time in the queue.
+  using ManyDone = absl::AnyInvocable<void(std::size_t failed, absl::StatusOr<std::vector<Answer>> answers) &&>;
+  virtual void ReduceMany(std::vector<Job> /*jobs*/, ManyDone done) {
+    std::move(done)(0, absl::UnimplementedError("this engine reduces one array at a time"));
+  }
+
   // An array that arrives in pieces is best reduced in stretches of so many bytes, a multiple of every element's size.
   virtual std::int64_t staging_bytes() const { return std::int64_t{256} << 10; }
   // A buffer of `bytes` >= 1 to put such a stretch together in; any number of bytes is allowed. The CUDA engine lends

@@ -57,11 +57,15 @@ absl::Status ArrayReduction::CheckSharded() const {
                       side.field, side.array->DeviceNames()));
 }
 
-void ArrayReduction::Reduce(bool admitted, Engine::Done done) {
+Job ArrayReduction::TakeJob(bool admitted) {
   job_.admitted = admitted;
   job_.limit = call_.limit;
-  if (operand_.sharded == nullptr) return engine_->Reduce(std::move(job_), std::move(done));
-  ReduceShards({.job = std::move(job_),
+  return std::move(job_);
+}
+
+void ArrayReduction::Reduce(bool admitted, Engine::Done done) {
+  if (operand_.sharded == nullptr) return engine_->Reduce(TakeJob(admitted), std::move(done));
+  ReduceShards({.job = TakeJob(admitted),
                 .array = operand_.sharded,
                 .sides = sharded_sides_,
                 .results = wanted_.results,

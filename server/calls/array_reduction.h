@@ -35,7 +35,8 @@ struct ReducingCall {
   absl::Status WhyStop() const { return reduced::WhyStop(cancelled, deadline, limit); }
 };
 
-// Prepare, Reduce and Finish are called in this order, each at most once. Not thread-safe. `call` must outlive it.
+// Prepare, Reduce or TakeJob, and Finish are called in this order, each at most once. Not thread-safe. `call` must
+// outlive it.
 class ArrayReduction {
  public:
   explicit ArrayReduction(ReducingCall& call) : call_(call) {}
@@ -49,6 +50,10 @@ class ArrayReduction {
 
   // Has the engine reduce, as Engine::Reduce. `admitted`: as Job::admitted.
   void Reduce(bool admitted, Engine::Done done);
+  // Or takes it together with others: the engine whose ReduceMany is to be called with the job; null: only Reduce may
+  // be.
+  Engine* together() const { return operand_.sharded == nullptr && engine_->TakesMany() ? engine_ : nullptr; }
+  Job TakeJob(bool admitted);
 
   // Fills the response but for its total_us. `receive_us`: the time that the request took to arrive.
   absl::Status Finish(const absl::StatusOr<reduced::Answer>& answer, std::optional<double> receive_us);
@@ -90,7 +95,7 @@ class ArrayReduction {
   ReduceSpec spec_;
   Wanted wanted_;
   Operand operand_;
-  Job job_;                                 // moved from by Reduce
+  Job job_;                                 // moved from by Reduce and TakeJob
   std::vector<HeldArray> sides_;            // bounds, keys, masks and the other operands
   std::vector<ShardedSide> sharded_sides_;  // those of them that are sharded
   std::optional<ArrayResults> results_;     // of a partition

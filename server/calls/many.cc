@@ -6,12 +6,15 @@
 //   3. If there is more than a little for the CPU's engine, the call waits for one of its lanes, once. The gRPC thread
 //      returns.
 //   4. The operands are reduced one after the other, those of the CPU first: on the lane, without a further hand-off,
-//      or on the gRPC thread. One that an engine reduces on a lane of its own goes on with the next one there.
+//      or on the gRPC thread. One that an engine reduces on a lane of its own goes on with the next one there. Those of
+//      a GPU are one job of its engine.
 //   5. The response is encoded, everything else is freed, and the call ends.
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -137,6 +140,9 @@ class ManyReduction {
       elements_ += each.spec().count;
       expected_us += each.expected_us();
     }
+    std::stable_sort(others.begin(), others.end(), [this](std::size_t a, std::size_t b) {
+      return std::less<>()(operands_[a].together(), operands_[b].together());
+    });
     order_.insert(order_.end(), others.begin(), others.end());
     if (const absl::Duration predicted = absl::Microseconds(expected_us); predicted > backend_.limits.max_run_time) {
       return absl::InvalidArgumentError(
@@ -155,30 +161,62 @@ class ManyReduction {
             !first.spec().pipeline.empty());
   }
 
-  // Reduces the operands from the next one on, until one goes to a lane of its own, whose thread goes on.
+  // Reduces the operands from the next one on, until some go to a lane of their own, whose thread goes on.
   void Continue() {
     shared_.limit.Start();
     while (status_.ok() && next_ < order_.size()) {
       steps_.store(0, std::memory_order_relaxed);
       since_ = Stopwatch();
-      operands_[order_[next_]].Reduce(std::exchange(admitted_, true),
-                                      [this](const absl::StatusOr<reduced::Answer>& answer) { Answered(answer); });
+      Engine* const together = operands_[order_[next_]].together();
+      std::size_t end = next_ + 1;
+      while (together != nullptr && end < order_.size() && operands_[order_[end]].together() == together) ++end;
+      const bool admitted = std::exchange(admitted_, true);
+      if (end - next_ > 1) {
+        ReduceTogether(*together, end, admitted);
+      } else {
+        operands_[order_[next_]].Reduce(admitted, [this](const absl::StatusOr<reduced::Answer>& answer) {
+          Answered(answer);
+          Step();
+        });
+      }
       if (steps_.fetch_add(1, std::memory_order_acq_rel) == 0) return;
     }
     End(status_);
   }
+  // Whoever comes second goes on: this, or Continue, whose call of the engine has not returned yet.
+  void Step() {
+    if (steps_.fetch_add(1, std::memory_order_acq_rel) == 1) Continue();
+  }
 
-  void Answered(const absl::StatusOr<reduced::Answer>& answer) {
+  void ReduceTogether(Engine& engine, std::size_t end, bool admitted) {
+    std::vector<Job> jobs;
+    for (std::size_t i = next_; i < end; ++i) jobs.push_back(operands_[order_[i]].TakeJob(admitted));
+    engine.ReduceMany(std::move(jobs),
+                      [this](std::size_t failed, absl::StatusOr<std::vector<reduced::Answer>> answers) {
+                        if (!answers.ok()) {
+                          next_ += failed;
+                          Answered(answers.status());
+                        } else {
+                          for (reduced::Answer& answer : *answers) {
+                            since_ = Stopwatch();
+                            const double kernel_us = answer.timing.kernel_us.value_or(0);
+                            if (status_.ok()) Answered(std::move(answer), kernel_us);
+                          }
+                        }
+                        Step();
+                      });
+  }
+
+  // `reduced_us`: the operand's share of the time before since_.
+  void Answered(const absl::StatusOr<reduced::Answer>& answer, double reduced_us = 0) {
     const std::size_t index = order_[next_++];
     ArrayReduction& each = operands_[index];
     v1::ReduceResponse& response = *response_->mutable_responses(static_cast<int>(index));
     status_ = OfOperand(index, each.Finish(answer, /*receive_us=*/std::nullopt));
     if (status_.ok()) status_ = CheckResults(index, response);
-    if (status_.ok()) response.mutable_timing()->set_total_us(since_.micros());
+    if (status_.ok()) response.mutable_timing()->set_total_us(reduced_us + since_.micros());
     Add(each.timing(), &timing_);
     each.Release(status_.ok());
-    // Whoever comes second goes on: this, or Continue, whose call of Reduce has not returned yet.
-    if (steps_.fetch_add(1, std::memory_order_acq_rel) == 1) Continue();
   }
 
   // INVALID_ARGUMENT: the arrays and states up to this response are more than one may have.

@@ -207,16 +207,23 @@ cudaError_t LaunchColumnProducts(const ColumnProductsLaunch& launch) {
 int FingerprintBlocks(std::int64_t /*bytes*/, std::int64_t /*stretches*/, int /*multiprocessors*/) { return 2; }
 
 // The first block has everything.
+// The polynomial of words, with powers that count from the beginning of their vector.
+Residues PolynomialOf(const void* data, int word_bytes, std::int64_t words) {
+  const std::uintptr_t beyond = reinterpret_cast<std::uintptr_t>(data) % 16;
+  const Residues of_first = PowersOfBases(beyond / static_cast<unsigned>(word_bytes));
+  return MultipliedAndAdded(PolynomialOfWords(static_cast<const std::byte*>(data), word_bytes, words), of_first, {});
+}
+
 cudaError_t LaunchFingerprint(const FingerprintLaunch& launch) {
   return LaunchDistribution([&] {
-    for (std::int64_t i = 0; i < launch.stretches; ++i) {
-      const std::byte* const stretch = launch.data + i * launch.bytes;
-      const std::uintptr_t beyond = reinterpret_cast<std::uintptr_t>(stretch) % 16;
-      const Residues of_first = PowersOfBases(beyond / static_cast<unsigned>(launch.word_bytes));
+    for (unsigned i = 0; launch.table.blocks > 0 && i < launch.table.first[launch.table.blocks]; ++i) {
+      const ManyPiece& piece = launch.table.pieces[i];
+      launch.sums[i] = PolynomialOf(piece.data, launch.word_bytes, piece.count);
+    }
+    for (std::int64_t i = 0; launch.table.blocks == 0 && i < launch.stretches; ++i) {
       Residues* const sums = launch.sums + i * launch.blocks;
       std::fill_n(sums, launch.blocks, Residues{});
-      sums[0] = MultipliedAndAdded(PolynomialOfWords(stretch, launch.word_bytes, launch.bytes / launch.word_bytes),
-                                   of_first, {});
+      sums[0] = PolynomialOf(launch.data + i * launch.bytes, launch.word_bytes, launch.bytes / launch.word_bytes);
     }
   });
 }

@@ -22,6 +22,7 @@
 #include "kernels/cuda/groups.h"
 #include "kernels/cuda/key_entries.h"
 #include "kernels/cuda/key_tables.h"
+#include "kernels/cuda/many_arrays.h"
 #include "kernels/cuda/pipeline.h"
 #include "kernels/cuda/quantiles.h"
 #include "kernels/cuda/quick_kinds.h"
@@ -273,6 +274,25 @@ cudaError_t LaunchExactSums(const ExactLaunch& launch) {
         .Fold(launch.data, launch.base_index, launch.count, launch.partial);
   });
 }
+
+// One of them does for both: pieces have digits, if the accumulators do.
+cudaError_t LaunchManySums(const ManyLaunch& launch) {
+  return LaunchOnHost(nullptr, [&] {
+    const TilePlan plan(launch.dtype, launch.others, launch.omit_nan ? NanPolicy::kOmit : NanPolicy::kPropagate);
+    for (unsigned i = 0; i < launch.table.first[launch.table.blocks]; ++i) {
+      const ManyPiece& piece = launch.table.pieces[i];
+      Partial& partial = launch.partials[i] = Partial{};
+      if (launch.others != 0) plan.Fold(piece.data, piece.base_index, piece.count, &partial);
+      partial.count = piece.count;
+      if (launch.exact_accumulators == 0) continue;
+      ExactFolder folder(launch.dtype, launch.exact_accumulators);
+      folder.Fold(piece.data, piece.count);
+      launch.digits[i] = ExactDigits{};
+      Split(folder.sums(), launch.digits + i);
+    }
+  });
+}
+cudaError_t LaunchManyFolds(const ManyLaunch& launch) { return LaunchManySums(launch); }
 
 bool ExactSumsKeepTime(const ExactLaunch& launch) { return launch.count * RowOf(launch.dtype).bytes <= kMaxTimedBytes; }
 

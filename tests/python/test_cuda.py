@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 
 import numpy as np
 import pytest
@@ -379,6 +380,30 @@ def test_fingerprints(gpu_server, remote, server):
     assert fingerprint(there, server=gpu_server.unix) == whole and driver.fake_recorded() == recorded + 2
     driver.fake_set_ready(1)
     assert fingerprint(there, server=server.unix) == whole  # copied: the server has no GPU
+
+
+def test_a_model_takes_one_call(gpu_server, server, monkeypatch):
+    from reduced.torch import fingerprint, gradient_norm, statistics
+    random = np.random.default_rng(4)
+    x = {f"{dtype} {size}": random.normal(size=size).astype(dtype) for dtype in ("f2", "f4", "f8") for size in (0, 1, 700, 9000)}
+    x["steps"] = np.arange(5)
+    there = {name: Segment(max(each.nbytes, 1)).array(each, Tensor) for name, each in x.items()}
+    table, prints = repr(statistics(x)), fingerprint(x)
+    norm = gradient_norm([types.SimpleNamespace(grad=each) for each in x.values()])
+    calls = []
+    reduce_many = reduced.Client.reduce_many
+
+    def counted(self, *args, **options):
+        calls.append(args)
+        return reduce_many(self, *args, **options)
+
+    monkeypatch.setattr(reduced.Client, "reduce_many", counted)
+    for tensors, address in ((there, gpu_server.unix), (x, gpu_server.unix), (x, server.unix)):
+        del calls[:]
+        assert repr(statistics(tensors, server=address)) == table and fingerprint(tensors, server=address) == prints
+        assert gradient_norm([types.SimpleNamespace(grad=each) for each in tensors.values()], server=address) == norm
+        assert len(calls) == 3
+    assert repr(statistics(there, server=server.unix)) == table  # copied: the server has no GPU
 
 
 def test_nothing_is_left(gpu):

@@ -16,6 +16,7 @@
 #include "reduced/merge.h"
 #include "tests/service/array_calls.h"
 #include "tests/service/held_engine.h"
+#include "tests/service/many_calls.h"
 #include "tests/service/test_server.h"
 
 namespace reduced::server {
@@ -23,66 +24,6 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-
-// Adds an operand of so many elements, inline.
-void AddOperand(DType dtype, std::int64_t count, v1::ReduceManyRequest* request) {
-  v1::SideArray& operand = *request->add_operands();
-  operand.mutable_array()->set_dtype(static_cast<v1::DType>(dtype));
-  operand.mutable_array()->add_shape(count);
-  operand.set_inline_data(ElementsOf(dtype, count));
-}
-
-// The same question about one operand.
-v1::ReduceRequest Alone(const v1::ReduceManyRequest& request, int i) {
-  v1::ReduceRequest alone = request.question();
-  const v1::SideArray& operand = request.operands(i);
-  if (operand.has_array()) *alone.mutable_array() = operand.array();
-  if (operand.has_inline_data()) alone.set_inline_data(operand.inline_data());
-  if (operand.has_array_id()) alone.set_array_id(operand.array_id());
-  return alone;
-}
-
-// An answer without what differs from call to call.
-std::string Answered(v1::ReduceResponse response) {
-  response.clear_timing();
-  response.mutable_execution()->clear_reason();
-  return response.ShortDebugString();
-}
-
-grpc::Status ReduceMany(const TestClient& client, const v1::ReduceManyRequest& request,
-                        v1::ReduceManyResponse* response, absl::Duration timeout = kPatience) {
-  grpc::ClientContext context;
-  SetContextDeadline(&context, timeout);
-  return v1::Reduction::NewStub(client.channel())->ReduceMany(&context, request, response);
-}
-
-// Every operand's answer is that of a Reduce.
-void ExpectAsAlone(TestClient& client, const v1::ReduceManyRequest& request) {
-  v1::ReduceManyResponse many;
-  const grpc::Status status = ReduceMany(client, request, &many);
-  ASSERT_TRUE(status.ok()) << status.error_message();
-  ASSERT_EQ(many.responses_size(), request.operands_size());
-  std::int64_t bytes = 0;
-  for (int i = 0; i < many.responses_size(); ++i) {
-    v1::ReduceResponse alone;
-    ASSERT_TRUE(client.Reduce(Alone(request, i), &alone).ok()) << i;
-    EXPECT_EQ(Answered(many.responses(i)), Answered(alone)) << i;
-    EXPECT_TRUE(many.responses(i).timing().has_kernel_us());
-    EXPECT_TRUE(many.responses(i).timing().has_total_us());
-    EXPECT_FALSE(many.responses(i).timing().has_receive_us());
-    bytes += many.responses(i).timing().bytes();
-  }
-  EXPECT_EQ(many.timing().bytes(), bytes);
-  double kernel_us = 0;
-  for (const v1::ReduceResponse& each : many.responses()) kernel_us += each.timing().kernel_us();
-  EXPECT_NEAR(many.timing().kernel_us(), kernel_us, 1e-6 * kernel_us + 1e-3);
-  EXPECT_TRUE(many.timing().has_receive_us());
-  EXPECT_GT(many.timing().total_us(), 0);
-}
-
-void AddOps(const std::vector<v1::Op>& ops, v1::ReduceManyRequest* request) {
-  for (const v1::Op op : ops) request->mutable_question()->add_ops(op);
-}
 
 // Of every dtype an empty array, a few elements, and more than a lane's thread would be spared.
 v1::ReduceManyRequest EveryDType() {
