@@ -121,7 +121,7 @@ template <class T>
 cudaError_t LaunchFor(const ExactLaunch& launch) {
   constexpr Accumulator kSum = Accumulator::kSum, kAbsSum = Accumulator::kAbsSum, kSquares = Accumulator::kSumSquares;
   using Alone = AccumulatorList<>;
-  using Order = AccumulatorList<ExtremaOf<T>, CountsOf<T>>;
+  using Order = BesideSums<T>;
   using Shapes = SumShapes<T>;
   using SumShape = typename Shapes::Alone;
   using BesideOrder = typename Shapes::BesideOrder;

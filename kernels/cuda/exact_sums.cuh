@@ -119,9 +119,10 @@ class TileLoads {
   __device__ __forceinline__ void LetCome(int slot) {
     uint4* const to = &slots_[slot][0][threadIdx.x];
     if (IsWhole()) {
+      const uint4* const from = vectors_ + next_;
 #pragma unroll
       for (int v = 0; v < S::kVectors; ++v) {
-        __pipeline_memcpy_async(to + v * S::kThreads, vectors_ + (next_ + v * threads_), sizeof(uint4));
+        __pipeline_memcpy_async(to + v * S::kThreads, from + v * threads_, sizeof(uint4));
       }
     } else {
 #pragma unroll 1
@@ -151,6 +152,71 @@ __device__ __forceinline__ void ForEachElement(SomeTile& tile, Visitor visit) {
   for (int i = 0; i < static_cast<int>(sizeof(tile) / sizeof(tile[0])) * kElements; ++i)
     visit(tile[i / kElements].element[i % kElements]);
 }
+
+// Element i of a tile; of 16 bits from a word of two, by one instruction and its conversion to f64.
+template <class T, int kVectors>
+__device__ __forceinline__ double DoubleAt(const Vector16<T> (&tile)[kVectors], int i) {
+  constexpr int kElements = Vector16<T>::kElements;
+  if constexpr (sizeof(T) == 2) {
+    const unsigned word = tile[i / kElements].Words().word[i % kElements / 2];
+    if constexpr (std::is_same_v<T, BFloat16>) return __uint_as_float(i % 2 == 0 ? word << 16 : word & 0xffff0000U);
+    const PairOf<T> pair = PairFromWord<PairOf<T>>(word);
+    return i % 2 == 0 ? __low2float(pair) : __high2float(pair);
+  } else {
+    return ToDouble(tile[i / kElements].element[i % kElements]);
+  }
+}
+
+// Copies words, of which the compiler forgets what they are: elements of 16 bits that are looked at one by one are not
+// to take registers of their own where the tile is added by words.
+template <class T, int kVectors>
+__device__ __forceinline__ void CopyWords(const Vector16<T> (&from)[kVectors], Vector16<T> (&to)[kVectors]) {
+#pragma unroll
+  for (int v = 0; v < kVectors; ++v) {
+    auto packed = from[v].Words();
+#pragma unroll
+    for (unsigned& word : packed.word) asm volatile("" : "+r"(word));
+    memcpy(to[v].element, &packed, sizeof(packed));
+  }
+}
+
+// Counts beside exact sums, which know how many elements are NaN: only those that are not zero. Of f16 and bf16 in
+// pairs, as Fold<CountsOf<T>, T> has them.
+template <class T>
+struct NonzeroOf : CountsOf<T> {};
+template <class T>
+struct Fold<NonzeroOf<T>, T> {
+  typename CountsOf<T>::Local local;
+
+  template <int kVectors>
+  __device__ void Tile(const Vector16<T> (&tile)[kVectors], unsigned, const Walk<T>&) {
+    if constexpr (sizeof(T) == 2) {
+      using Pair = PairOf<T>;
+      Pair nonzero = PairFromWord<Pair>(0);
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v) {
+#pragma unroll
+        for (const unsigned word : tile[v].Words().word) {
+          nonzero = __hadd2(nonzero, __hneu2(PairFromWord<Pair>(word), PairFromWord<Pair>(0)));
+        }
+      }
+      local.nonzero += static_cast<int>(__low2float(nonzero)) + static_cast<int>(__high2float(nonzero));
+    } else {
+      float nonzero = 0;
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v) {
+#pragma unroll
+        for (const T x : tile[v].element) nonzero += x != 0 ? 1.0F : 0.0F;
+      }
+      local.nonzero += static_cast<int>(nonzero);
+    }
+  }
+  __device__ typename CountsOf<T>::State Settle(const Walk<T>&) const { return local; }
+};
+
+// What can be asked for beside exact sums. Of f64 NaNs are counted by fewer instructions than zeros.
+template <class T>
+using BesideSums = AccumulatorList<ExtremaOf<T>, std::conditional_t<sizeof(T) == 8, CountsOf<T>, NonzeroOf<T>>>;
 
 // A thread's share of the sums kSums. Unless it says otherwise, a function is called by all threads of a warp, which
 // have the same of everything but bins.
@@ -201,16 +267,19 @@ class WarpSums {
     if (looked_for_nans) TakeOutNans(tile);
     PatternRange range = RangeOf(tile);
     if (!__all_sync(kFullWarp, window_.Takes(range))) {
+      Tile rest;
+      CopyWords(tile, rest);
       if (!looked_for_nans) {
-        TakeOutNans(tile);
-        range = RangeOf(tile);
+        TakeOutNans(rest);
+        range = RangeOf(rest);
       }
       if (!__any_sync(kFullWarp, range.largest != 0)) return;
-      if (window_.span == 0) Begin(tile[0]);
+      if (window_.span == 0) Begin(rest[0]);
       if (!__all_sync(kFullWarp, window_.Takes(range))) {
-        TakeOutWhatDoesNotFit(tile, range);
-        range = RangeOf(tile);
+        TakeOutWhatDoesNotFit(rest, range);
+        range = RangeOf(rest);
       }
+      CopyWords(rest, tile);
     }
     Forget(tile);
     if (window_.span == 0) return;
@@ -346,14 +415,13 @@ class WarpSums {
   }
 
   __device__ __forceinline__ void AddInF32(const Tile& tile) {
-    constexpr int kElements = Vector16<T>::kElements;
     double tile_sum = 0;
 #pragma unroll
     for (int i = 0; i < kTileElements; i += kInF32) {
       float sum = 0;
 #pragma unroll
       for (int e = i; e < i + kInF32; ++e) {
-        const auto x = static_cast<float>(ToDouble(tile[e / kElements].element[e % kElements]));
+        const auto x = static_cast<float>(DoubleAt(tile, e));
         sum = e == i ? (Levels::kAbs ? fabsf(x) : x) : __fadd_rn(sum, Levels::kAbs ? fabsf(x) : x);
       }
       tile_sum = __dadd_rn(tile_sum, sum);
@@ -376,21 +444,23 @@ class WarpSums {
       if (kNarrowSums && is_narrow) {
         [[maybe_unused]] double tile_sum = 0;
         [[maybe_unused]] double tile_squares = 0;
-        ForEachElement(tile, [&](T element) {
-          const double x = ToDouble(element);
+#pragma unroll
+        for (int i = 0; i < kTileElements; ++i) {
+          const double x = DoubleAt(tile, i);
           if constexpr (Levels::kSum) tile_sum = __dadd_rn(tile_sum, Levels::kAbs ? fabs(x) : x);
           if constexpr (kNarrowSquares) tile_squares = __fma_rn(x, x, tile_squares);
           if constexpr (Levels::kSquares && !kNarrowSquares) DepositSquare<kBins.squares>(squares_, x);
-        });
+        }
         if constexpr (Levels::kSum) Deposit<0, kBins.sum>(sum, tile_sum);
         if constexpr (kNarrowSquares) Deposit<0, kBins.squares>(squares_, tile_squares);
       } else {
-        ForEachElement(tile, [&](T element) {
-          const double x = ToDouble(element);
+#pragma unroll
+        for (int i = 0; i < kTileElements; ++i) {
+          const double x = DoubleAt(tile, i);
           if constexpr (Levels::kSum) Deposit<0, kBins.sum>(sum, Levels::kAbs ? fabs(x) : x);
           if constexpr (Levels::kSquares && Levels::kF64) DepositWideSquare<kBins.squares>(squares_, x);
           if constexpr (Levels::kSquares && !Levels::kF64) DepositSquare<kBins.squares>(squares_, x);
-        });
+        }
       }
       StoreSum(sum);
     });
@@ -497,7 +567,9 @@ class WarpSums {
 
   __device__ void LookAtZeros(const Tile& tile) {
     if (not_only_negative_zeros_) return;
-    ForEachElement(tile, [&](T x) {
+    Tile elements;
+    CopyWords(tile, elements);
+    ForEachElement(elements, [&](T x) {
       if (!Element::IsNegativeZero(x) && !IsNan(x)) not_only_negative_zeros_ = true;
     });
   }
@@ -596,7 +668,9 @@ __device__ __forceinline__ void AddArray(const EdgedArray& array, AccumulatorSet
   leave(
       words, folds,
       [&]<class A>(std::type_identity<A>, auto& fold) {
-        return BlockReduce<A, S::kThreads>(StateOf<A, T>(fold, walk, array), shared_states);
+        typename A::State state = BlockReduce<A, S::kThreads>(StateOf<A, T>(fold, walk, array), shared_states);
+        if constexpr (std::is_same_v<A, NonzeroOf<T>>) state.nan = static_cast<std::int64_t>(digits->nans);
+        return state;
       },
       shared_states);
 }

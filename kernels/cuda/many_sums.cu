@@ -49,7 +49,7 @@ cudaError_t LaunchKernel(const ManyLaunch& launch) {
 template <class T>
 cudaError_t LaunchFor(const ManyLaunch& launch) {
   constexpr Accumulator kSum = Accumulator::kSum, kSquares = Accumulator::kSumSquares;
-  using Order = AccumulatorList<ExtremaOf<T>, CountsOf<T>>;
+  using Order = BesideSums<T>;
   using Shapes = SumShapes<T>;
   if (launch.others == 0 && launch.exact_accumulators == SetOf(kSquares)) {
     return LaunchKernel<T, typename Shapes::Alone, AccumulatorList<>, kSquares>(launch);

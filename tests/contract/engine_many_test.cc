@@ -75,7 +75,8 @@ class EngineMany : public EngineTest<EngineKind> {
       used_ = (used_ + 63) / 64 * 64 + past;
       ASSERT_LE(used_ + asked.elements.size(), kMemory);
       if (count > 0) memory_->Write(used_, asked.elements.data(), asked.elements.size());
-      asked.array = {.data = memory_->data() + used_, .space = MemorySpace::kDevice};
+      asked.array = memory_->array();
+      asked.array.data = memory_->data() + used_;
       used_ += asked.elements.size();
     }
     asked_.push_back(std::move(asked));
