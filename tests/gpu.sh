@@ -45,7 +45,7 @@ exact+=':Cuda/EngineExactTest.AnswersAsTheSchoolbookDoesBesideOtherOps/*'
 rungs=Cuda/EngineRungs
 others='Cuda/EngineMatmul.RepeatsHaveTheSameBits/*:Cuda/EnginePieces.States/f32'
 launches='Cuda/EngineLaunches.*:Cuda/*.LongRows/*:Cuda/EngineWholeArrays.AnswerAsTheCpuEngine/f32'
-launches+=':Cuda/EnginePairSlices.OnceEach/*'
+launches+=':Cuda/EnginePairSlices.OnceEach/*:Cuda/EngineMany.AnswerWhereverArraysBegin/*'
 # Racecheck is about shared memory, whose use depends on the size of elements, and takes minutes for each table of values of
 # 8 bytes in the memory of the device.
 of_sizes='Cuda/EngineLaunches.OnceEach/i16_*:Cuda/EngineLaunches.OnceEach/f32_*:Cuda/*.LongRows/i16:Cuda/*.LongRows/f32:Cuda/*.LongRows/f8_e4m3fn'
@@ -180,6 +180,7 @@ step bench_cuda "$programs/bench_cuda"
 step bench_exact_cuda "$programs/bench_exact_cuda"
 step bench_answers "$programs/bench_answers"
 step bench_groups_cuda "$programs/bench_groups_cuda"
+step bench_many "$programs/bench_many"
 step bench_matrix "$programs/bench_matrix" --json="$logs/matrix.json" --svg="$logs/matrix.svg"
 step bench_layouts "$programs/bench_layouts" --json="$logs/layouts.json"
 step bench_shards shards
@@ -196,7 +197,7 @@ wait
 if [[ " ${wanted[*]} " == *" soak "* ]]; then
   step soak python3 -B "$root/tests/e2e/soak.py" --tree "$tree" --minutes "${SOAK_MINUTES:-10}"
 fi
-for name in server ladder bench_cuda bench_exact_cuda bench_answers bench_groups_cuda bench_matrix bench_layouts bench_shards bench_rpc bench_stream bench_local soak; do
+for name in server ladder bench_cuda bench_exact_cuda bench_answers bench_groups_cuda bench_many bench_matrix bench_layouts bench_shards bench_rpc bench_stream bench_local soak; do
   if [[ -f $logs/$name.txt ]]; then cat "$logs/$name.txt"; fi
 done
 printf '\n'

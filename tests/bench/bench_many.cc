@@ -2,7 +2,7 @@
 // other, and by a client's one call for all. Microseconds, and how many plain reads of all bytes that is. The answers
 // are compared with those of each array alone.
 //
-// usage: bench_many [DTYPE... [--repeats=N]]   by default bf16, f32 and i8
+// usage: bench_many [DTYPE...] [--repeats=N] [--small]   by default bf16, f32 and i8; small: 3 million elements
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -40,14 +40,15 @@ T Must(absl::StatusOr<T> result) {
 }
 
 // Elements of each tensor: of a decoder with 63 layers.
-std::vector<std::int64_t> Tensors() {
-  constexpr std::int64_t kHidden = 1536, kKeys = 256, kInner = 4096, kWords = 150'000;
-  std::vector<std::int64_t> counts = {kWords * kHidden};
+std::vector<std::int64_t> Tensors(bool small) {
+  const std::int64_t hidden = small ? 48 : 1536, keys = small ? 8 : 256, inner = small ? 128 : 4096;
+  const std::int64_t words = small ? 15'000 : 150'000;
+  std::vector<std::int64_t> counts = {words * hidden};
   for (int layer = 0; layer < 63; ++layer) {
-    counts.insert(counts.end(), {kHidden, kHidden * kHidden, kKeys * kHidden, kKeys * kHidden, kHidden, kKeys,
-                                 kHidden * kHidden, kHidden, kInner * kHidden, kInner * kHidden, kInner * kHidden});
+    counts.insert(counts.end(), {hidden, hidden * hidden, keys * hidden, keys * hidden, hidden, keys, hidden * hidden,
+                                 hidden, inner * hidden, inner * hidden, inner * hidden});
   }
-  counts.insert(counts.end(), {kHidden, kWords * kHidden, 1, 2, 3, 1001});
+  counts.insert(counts.end(), {hidden, words * hidden, 1, 2, 3, 1001});
   return counts;
 }
 
@@ -97,8 +98,8 @@ struct Told {
 
 class Bench {
  public:
-  Bench(Engine& gpu, client::Client& client, DType dtype, int repeats)
-      : gpu_(gpu), client_(client), dtype_(dtype), repeats_(repeats), counts_(Tensors()) {
+  Bench(Engine& gpu, client::Client& client, DType dtype, int repeats, bool small)
+      : gpu_(gpu), client_(client), dtype_(dtype), repeats_(repeats), counts_(Tensors(small)) {
     const std::int64_t width = RowOf(dtype).bytes;
     std::int64_t elements = 0;
     for (const std::int64_t count : counts_) elements += (count + 63) / 64 * 64;
@@ -209,8 +210,8 @@ class Bench {
     }
     bool same = true;
     for (std::size_t i = 0; i < counts_.size(); ++i) {
-      const ReduceSpec spec{
-          .dtype = dtype_, .count = counts_[i], .ops = row.ops, .precision = Precision::kExact, .nan_policy = row.nan};
+      ReduceSpec spec{.dtype = dtype_, .count = counts_[i], .ops = row.ops, .nan_policy = row.nan};
+      spec.precision = Precision::kExact;
       const bool by_state = AnsweredByAccumulators(spec);
       same = same && together[i].Bytes(spec, by_state) == each[i].Bytes(spec, by_state);
     }
@@ -222,7 +223,7 @@ class Bench {
   }
 
   // The same tensors as resident arrays of the server.
-  std::vector<client::Operand> Put() const {
+  std::vector<client::Operand> Put() {
     std::vector<client::Operand> arrays;
     std::int64_t first = 0;
     for (const std::int64_t count : counts_) {
@@ -231,8 +232,9 @@ class Bench {
       first += (count + 63) / 64 * 64;
       client::PutOptions options;
       options.device = "cuda:0";
-      arrays.push_back(Must(
-          client_.Put({.data = host.data(), .dtype = std::string(RowOf(dtype_).name), .shape = {count}}, options))));
+      const client::ArrayView view{.data = host.data(), .dtype = std::string(RowOf(dtype_).name), .shape = {count}};
+      resident_.push_back(Must(client_.Put(view, options)));
+      arrays.emplace_back(client::RemoteArray(resident_.back()));
     }
     return arrays;
   }
@@ -244,6 +246,7 @@ class Bench {
   const int repeats_;
   const std::vector<std::int64_t> counts_;
   std::int64_t bytes_ = 0;
+  std::vector<client::ResidentArray> resident_;
   std::unique_ptr<ArrayMemory> memory_;
   double read_us_ = 0;
 };
@@ -254,6 +257,7 @@ int Main(int argc, char** argv) {
   const server::ServerProcess process(
       [&](const std::string& address) { return std::make_shared<server::BenchServer>(address, nullptr, options); });
   int repeats = 7;
+  bool small = false;
   std::vector<DType> dtypes;
   for (int i = 1; i < argc; ++i) {
     absl::string_view text = argv[i];
@@ -261,8 +265,13 @@ int Main(int argc, char** argv) {
       if (!absl::SimpleAtoi(text, &repeats)) Fail(absl::InvalidArgumentError(argv[i]));
       continue;
     }
-    const DTypeRow* const row =
-        std::find_if(std::begin(kDTypes), std::end(kDTypes), [&](const DTypeRow& each) { return each.name == text; });
+    if (text == "--small") {
+      small = true;
+      continue;
+    }
+    const DTypeRow* const row = std::find_if(std::begin(kDTypes), std::end(kDTypes), [&](const DTypeRow& each) {
+      return absl::string_view(each.name.data(), each.name.size()) == text;
+    });
     if (row == std::end(kDTypes)) Fail(absl::InvalidArgumentError(argv[i]));
     dtypes.push_back(row->dtype);
   }
@@ -273,7 +282,7 @@ int Main(int argc, char** argv) {
       Must(client::Client::Create({.server = process.address(), .timeout = absl::Minutes(1)}));
   bool right = true;
   for (const DType dtype : dtypes) {
-    Bench bench(gpu, *client, dtype, repeats);
+    Bench bench(gpu, *client, dtype, repeats, small);
     std::vector<client::Operand> operands;
     if (dtype == dtypes.front()) operands = bench.Put();
     for (const Row& row : kRows) right = bench.Run(row, operands) && right;

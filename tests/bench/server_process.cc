@@ -67,7 +67,7 @@ BenchServer::BenchServer(const std::string& address, std::unique_ptr<grpc::Servi
   reduction_ = MakeService(*backend_);
   grpc::ServerBuilder builder;
   builder.RegisterService(reduction_.get());
-  builder.RegisterService(beside_.get());
+  if (beside_ != nullptr) builder.RegisterService(beside_.get());
   builder.SetMaxReceiveMessageSize(static_cast<int>(backend_->limits.max_message_bytes));
   builder.SetResourceQuota(grpc::ResourceQuota("bench").Resize(std::size_t{1} << 30));  // as Server does
   builder.AddListeningPort(address, grpc::InsecureServerCredentials());

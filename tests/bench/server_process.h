@@ -38,7 +38,7 @@ class ServerProcess {
   int alive_ = -1;  // a pipe that the child reads: it ends when this end is closed
 };
 
-// What a bench's child serves: reductions, and beside them, on the same server, the bench's own baseline.
+// What a bench's child serves: reductions, and beside them, on the same server, the bench's own baseline; null: none.
 class BenchServer {
  public:
   // Ends the process if it can't listen at `address` or has no engine.

@@ -307,6 +307,31 @@ absl::Status Distributions(Engine& engine) {
   return status;
 }
 
+// Resident arrays that are reduced together, and one of the host beside them.
+absl::Status Together(Engine& engine) {
+  absl::StatusOr<std::unique_ptr<ArrayMemory>> memory = engine.Allocate(kBytes);
+  if (!memory.ok()) return memory.status();
+  const absl::Status written = (*memory)->Write(0, Numbers().data(), kBytes);
+  if (!written.ok()) return written;
+  std::vector<Job> jobs;
+  for (const std::int64_t count : {std::int64_t{1}, kFew, kMany, kFew + 1, std::int64_t{7}}) {
+    jobs.push_back({.spec = SpecOf(count), .array = (*memory)->array()});
+  }
+  jobs[3].array = {.data = Numbers().data()};
+  std::vector<ReduceSpec> specs;
+  for (const Job& job : jobs) specs.push_back(job.spec);
+  absl::StatusOr<std::vector<Answer>> answers = absl::InternalError("no answer");
+  absl::Notification done;
+  engine.ReduceMany(std::move(jobs), [&](std::size_t, absl::StatusOr<std::vector<Answer>> result) {
+    answers = std::move(result);
+    done.Notify();
+  });
+  EXPECT_TRUE(done.WaitForNotificationWithTimeout(kPatience));
+  if (!answers.ok()) return answers.status();
+  for (std::size_t i = 0; i < specs.size(); ++i) ExpectSum(specs[i], (*answers)[i].state);
+  return absl::OkStatus();
+}
+
 struct Work {
   const char* name;
   absl::Status (*run)(Engine& engine);
@@ -334,6 +359,7 @@ const Work kWork[] = {
     {"MaskInPieces", [](Engine& engine) { return InPieces(engine, By::kMask); }},
     {"AlongAxes", AlongAxes},
     {"Distributions", Distributions},
+    {"Together", Together},
 };
 
 class FaultsTest : public ::testing::TestWithParam<Work> {

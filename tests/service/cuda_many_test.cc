@@ -63,7 +63,7 @@ TEST_F(CudaManyTest, AnswersAsReduceDoes) {
   AddOps({v1::OP_SUM, v1::OP_MIN, v1::OP_ARGMAX, v1::OP_MEAN, v1::OP_STD, v1::OP_L2, v1::OP_COUNT}, &request);
   request.mutable_question()->set_op_errors(true);
   for (const v1::NanPolicy policy : {v1::NAN_POLICY_PROPAGATE, v1::NAN_POLICY_OMIT}) {
-    request.mutable_question()->set_nan_policy(policy);
+    request.mutable_question()->mutable_options()->set_nan_policy(policy);
     ExpectAsAlone(client(), request);
   }
   request.mutable_question()->set_return_state(true);
