@@ -383,13 +383,12 @@ class CudaEngine : public Engine {
   // Likewise many: together those that can be, then one after the other.
   absl::StatusOr<std::vector<Answer>> ReduceManyOn(int lane, std::vector<Job>& jobs, double expected_us,
                                                    std::size_t* failed) {
-    std::vector<std::optional<Answer>> together(jobs.size());
-    absl::Status status = cuda_lanes_[lane]->ReduceTogether(jobs, expected_us, &together, failed);
-    if (!status.ok()) return Seen(status);
     std::vector<Answer> answers(jobs.size());
+    std::vector<char> answered(jobs.size(), 0);
+    absl::Status status = cuda_lanes_[lane]->ReduceTogether(jobs, expected_us, &answers, &answered, failed);
+    if (!status.ok()) return Seen(status);
     for (std::size_t i = 0; i < jobs.size(); ++i) {
-      if (together[i].has_value()) {
-        answers[i] = *std::move(together[i]);
+      if (answered[i] != 0) {
         answers[i].ran = RanBy(PipelineOf(jobs[i].spec));
         work_.Add(jobs[i].spec);
         continue;

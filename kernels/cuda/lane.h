@@ -51,10 +51,11 @@ class CudaLane {
   // leave to be merged. In slices.cc.
   absl::Status ReducePartition(Job& job, CudaArrays& arrays, ArrayBudget& scratch, double expected_us, Timing* timing);
 
-  // Engine::ReduceMany of those jobs that one launch or a few can do together: gives each of these its answer, without
-  // what ran. Leaves the others. Blocks as Reduce does. *failed: the job that an error is about. In many_arrays.cc.
-  absl::Status ReduceTogether(std::vector<Job>& jobs, double expected_us, std::vector<std::optional<Answer>>* answers,
-                              std::size_t* failed);
+  // Engine::ReduceMany of those jobs that one launch or a few can do together: their answers, without what ran, and
+  // that they are answered. Leaves the others. Blocks as Reduce does. `answers`, `answered`: one, or 0, of each job.
+  // *failed: the job that an error is about. In many_arrays.cc.
+  absl::Status ReduceTogether(std::vector<Job>& jobs, double expected_us, std::vector<Answer>* answers,
+                              std::vector<char>* answered, std::size_t* failed);
 
   // Engine::Measure; blocks as Reduce does. At most kMaxLaunchElements.
   absl::Status Measure(const Job& job, const PipelineRow& pipeline, int repeats, double expected_us,

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -14,6 +15,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
+#include "kernels/cpu/for_ranges.h"
 #include "kernels/cuda/fingerprint.h"
 #include "kernels/cuda/lane.h"
 #include "kernels/cuda/stage_range.h"
@@ -23,7 +26,6 @@
 #include "kernels/folds/fingerprint.h"
 #include "kernels/folds/fold.h"
 #include "kernels/system/failpoint.h"
-#include "oneapi/tbb/parallel_for.h"
 
 namespace reduced {
 namespace {
@@ -40,72 +42,79 @@ enum class Kernels { kSums, kFolds, kFingerprints };
 // Ops of a job that one launch answers.
 struct Question {
   std::size_t job = 0;
-  std::vector<std::size_t> ops{};  // among those of the job
-  ReduceSpec spec{};               // with these alone
   Kernels kernels = Kernels::kSums;
+  const ReduceSpec* spec = nullptr;  // with these ops alone
+  std::vector<std::size_t> ops{};    // which these are among the job's; none: they are all of them
 
   // Questions with the same of these go in one launch: kernels of fingerprints know words only.
   using Key = std::pair<Kernels, int>;
-  Key key() const { return {kernels, kernels == Kernels::kFingerprints ? width() : static_cast<int>(spec.dtype)}; }
+  Key key() const { return {kernels, kernels == Kernels::kFingerprints ? width() : static_cast<int>(spec->dtype)}; }
   // Of what the kernels take for an element: bytes, and how many there are.
   int width() const {
-    return RowOf(spec.dtype).bytes / (kernels == Kernels::kFingerprints ? WordsOfElement(spec.dtype) : 1);
+    return RowOf(spec->dtype).bytes / (kernels == Kernels::kFingerprints ? WordsOfElement(spec->dtype) : 1);
   }
   std::int64_t count() const { return bytes() / width(); }
-  std::int64_t bytes() const { return spec.count * RowOf(spec.dtype).bytes; }
+  std::int64_t bytes() const { return spec->count * RowOf(spec->dtype).bytes; }
 };
 
-// The questions that make up a job; none: it is to be reduced alone.
-std::vector<Question> QuestionsOf(const Job& job, std::size_t index) {
+// Whether there are kernels of many arrays for ops that accumulators answer; if so, which.
+bool HasKernelsFor(const ReduceSpec& spec, Kernels* kernels) {
+  const AccumulatorSet exact = ExactAccumulatorsFor(spec), others = AccumulatorsFor(spec);
+  *kernels = exact != 0 ? Kernels::kSums : Kernels::kFolds;
+  return HasKernels(spec.dtype) && (exact != 0 ? HaveManySums(exact, others) : HaveManyFolds(spec.dtype, others));
+}
+
+// Calls ask(question) for the questions that make up a job; for none, if it is to be reduced alone. `specs` gets those
+// that are not the job's.
+void ForQuestions(const Job& job, std::size_t index, std::deque<ReduceSpec>* specs,
+                  absl::FunctionRef<void(Question)> ask) {
   const ReduceSpec& spec = job.spec;
   const auto address = reinterpret_cast<std::uintptr_t>(job.array.data);
   const bool in_place = job.array.space == MemorySpace::kDevice && address % RowOf(spec.dtype).bytes == 0;
-  if (!in_place || spec.count == 0 || !spec.pipeline.empty()) return {};
-  if (job.partition.has_value()) {
-    const Layout& layout = job.partition->layout;
-    if (!job.partition->uniform() || layout.outputs != 1 || layout.run() < layout.elements) return {};
+  if (!in_place || spec.count == 0 || !spec.pipeline.empty()) return;
+  Question folds{.job = index, .spec = &spec};
+  if (!job.partition.has_value()) {
+    if (AnsweredByAccumulators(spec) && HasKernelsFor(spec, &folds.kernels)) ask(std::move(folds));
+    return;
   }
-  Question folds{.job = index, .spec = spec}, fingerprints{.job = index, .spec = spec};
-  folds.spec.ops.clear();
-  fingerprints.spec.ops.clear();
+  const Layout& layout = job.partition->layout;
+  if (!job.partition->uniform() || layout.outputs != 1 || layout.run() < layout.elements) return;
+  Question fingerprints{.job = index, .kernels = Kernels::kFingerprints, .spec = &spec};
   for (std::size_t i = 0; i < spec.ops.size(); ++i) {
     const OpCall& call = spec.ops[i];
     const bool whole = call.op == Op::kFingerprint && !call.given().shard.has_value();
-    if (!whole && !HasAccumulator(call)) return {};
-    Question& to = whole ? fingerprints : folds;
-    to.ops.push_back(i);
-    to.spec.ops.push_back(call);
+    if (!whole && !HasAccumulator(call)) return;
+    (whole ? fingerprints : folds).ops.push_back(i);
   }
-  // What has states of both kinds is left to those who put them together.
-  if (job.states != nullptr && (fingerprints.ops.empty() || spec.ops.size() > 1)) return {};
-  if (!job.partition.has_value() && !fingerprints.ops.empty()) return {};
-  std::vector<Question> questions;
-  if (!folds.ops.empty()) {
-    const AccumulatorSet exact = ExactAccumulatorsFor(folds.spec), others = AccumulatorsFor(folds.spec);
-    folds.kernels = exact != 0 ? Kernels::kSums : Kernels::kFolds;
-    const bool have = exact != 0 ? HaveManySums(exact, others) : HaveManyFolds(spec.dtype, others);
-    if (!have || !HasKernels(spec.dtype)) return {};
-    questions.push_back(std::move(folds));
+  if (folds.ops.empty() && spec.ops.size() == 1) {
+    fingerprints.ops.clear();
+    return ask(std::move(fingerprints));
   }
-  if (!fingerprints.ops.empty()) {
-    fingerprints.kernels = Kernels::kFingerprints;
-    questions.push_back(std::move(fingerprints));
+  if (job.states != nullptr || folds.ops.empty() || fingerprints.ops.empty()) return;
+  for (Question* const each : {&folds, &fingerprints}) {
+    ReduceSpec& some = specs->emplace_back(spec);
+    some.ops.clear();
+    for (const std::size_t op : each->ops) some.ops.push_back(spec.ops[op]);
+    each->spec = &some;
   }
-  return questions;
+  if (!HasKernelsFor(*folds.spec, &folds.kernels)) return;
+  ask(std::move(folds));
+  ask(std::move(fingerprints));
 }
 
 }  // namespace
 
 class CudaLane::ManyArrays {
  public:
-  ManyArrays(CudaLane& lane, std::vector<Job>& jobs, std::vector<std::optional<Answer>>* answers)
-      : lane_(lane), jobs_(jobs), answers_(*answers), places_(jobs.size()) {}
+  ManyArrays(CudaLane& lane, std::vector<Job>& jobs, std::vector<Answer>* answers, std::vector<char>* answered)
+      : lane_(lane), jobs_(jobs), answers_(*answers), answered_(*answered), places_(jobs.size()) {}
 
   // As CudaLane::ReduceTogether.
   absl::Status Run(std::size_t* failed) {
     std::map<Question::Key, std::vector<Question>> launches;
     for (std::size_t i = 0; i < jobs_.size(); ++i) {
-      for (Question& question : QuestionsOf(jobs_[i], i)) launches[question.key()].push_back(std::move(question));
+      ForQuestions(jobs_[i], i, &specs_,
+                   [&](Question question) { launches[question.key()].push_back(std::move(question)); });
     }
     for (auto& [which, questions] : launches) {
       for (auto next = questions.begin(); next != questions.end();) {
@@ -214,17 +223,15 @@ class CudaLane::ManyArrays {
     double bytes = 0;
     for (const Question& each : questions) bytes += static_cast<double>(each.bytes());
     std::vector<absl::Status> statuses(questions.size());
-    lane_.copiers_.execute([&] {
-      tbb::parallel_for(tbb::blocked_range<std::size_t>(0, questions.size(), /*grainsize=*/32),
-                        [&](const tbb::blocked_range<std::size_t>& range) {
-                          for (std::size_t i = range.begin(); i < range.end(); ++i) {
-                            Answer& answer = AnswerOf(questions[i].job);
-                            Timing& timing = answer.timing;
-                            timing.kernel_us = timing.kernel_us.value_or(0) +
-                                               1e3 * millis * static_cast<double>(questions[i].bytes()) / bytes;
-                            statuses[i] = Finish(questions[i], plan, i, &answer);
-                          }
-                        });
+    ForRanges(std::ssize(questions), /*grain=*/32, lane_.copiers_, [&](std::int64_t begin, std::int64_t end) {
+      for (auto i = static_cast<std::size_t>(begin); i < static_cast<std::size_t>(end); ++i) {
+        Answer& answer = answers_[questions[i].job];
+        answered_[questions[i].job] = 1;
+        std::optional<double>& kernel_us = answer.timing.kernel_us;
+        kernel_us = kernel_us.value_or(0) + 1e3 * millis * static_cast<double>(questions[i].bytes()) / bytes;
+        statuses[i] = Finish(questions[i], plan, i, &answer);
+      }
+      return true;
     });
     for (std::size_t i = 0; i < statuses.size(); ++i) {
       if (statuses[i].ok()) continue;
@@ -232,12 +239,6 @@ class CudaLane::ManyArrays {
       return statuses[i];
     }
     return absl::OkStatus();
-  }
-
-  // What each job's questions fill; they are asked one launch after the other.
-  Answer& AnswerOf(std::size_t job) {
-    if (!answers_[job].has_value()) answers_[job].emplace();
-    return *answers_[job];
   }
 
   // The table goes through slot 0; what pieces leave is written to the pinned memory of the last slot.
@@ -254,10 +255,10 @@ class CudaLane::ManyArrays {
     const ManyPieces table{.pieces = reinterpret_cast<const ManyPiece*>(slot.device),
                            .first = reinterpret_cast<const unsigned*>(slot.device + piece_bytes),
                            .blocks = static_cast<int>(plan.first.size()) - 1};
-    const ManyLaunch launch{.dtype = question.spec.dtype,
-                            .exact_accumulators = ExactAccumulatorsFor(question.spec),
-                            .others = AccumulatorsFor(question.spec),
-                            .omit_nan = question.spec.nan_policy == NanPolicy::kOmit,
+    const ManyLaunch launch{.dtype = question.spec->dtype,
+                            .exact_accumulators = ExactAccumulatorsFor(*question.spec),
+                            .others = AccumulatorsFor(*question.spec),
+                            .omit_nan = question.spec->nan_policy == NanPolicy::kOmit,
                             .table = table,
                             .partials = partials(),
                             .digits = digits(plan),
@@ -300,7 +301,7 @@ class CudaLane::ManyArrays {
     if (!places.ok()) return places.status();
     std::vector<absl::Status> errors;
     OutputErrors output_errors(places->size(), job.errors == nullptr ? nullptr : &errors);
-    output_errors.Store(question.spec, state, *places, 0);
+    output_errors.Store(*question.spec, state, *places, 0);
     absl::Status status = output_errors.Finish(job.partition->layout);
     if (job.errors == nullptr) return status;
     job.errors->resize(job.spec.ops.size());
@@ -318,13 +319,13 @@ class CudaLane::ManyArrays {
     }
     const absl::StatusOr<std::vector<std::byte*>> places = PlacesOf(question);
     if (!places.ok()) return places.status();
-    for (std::size_t i = 0; i < question.ops.size(); ++i) {
-      Entries entries = NoEntries(question.spec.ops[i], job.spec.dtype);
+    for (std::size_t i = 0; i < question.spec->ops.size(); ++i) {
+      Entries entries = NoEntries(question.spec->ops[i], job.spec.dtype);
       for (std::size_t base = 0; base < sum.size(); ++base) entries.Add(base, sum[base]);
       if (!places->empty()) {
         const FoldLimits limits{};  // it takes no memory
         absl::Status status =
-            AnswerFromState(entries, *MakeDistributionFold(question.spec.ops[i], job.spec, limits), (*places)[i]);
+            AnswerFromState(entries, *MakeDistributionFold(question.spec->ops[i], job.spec, limits), (*places)[i]);
         if (!status.ok()) return status;
       }
       if (job.states == nullptr) continue;
@@ -343,6 +344,7 @@ class CudaLane::ManyArrays {
       if (!placed.ok()) return placed.status();
       all = *std::move(placed);
     }
+    if (question.ops.empty()) return *all;
     std::vector<std::byte*> places;
     for (const std::size_t op : question.ops) {
       if (!all->empty()) places.push_back((*all)[op]);
@@ -352,17 +354,19 @@ class CudaLane::ManyArrays {
 
   CudaLane& lane_;
   std::vector<Job>& jobs_;
-  std::vector<std::optional<Answer>>& answers_;
+  std::vector<Answer>& answers_;
+  std::vector<char>& answered_;
+  std::deque<ReduceSpec> specs_;                                // of questions
   std::vector<std::optional<std::vector<std::byte*>>> places_;  // of each job
   void* ready_ = nullptr;                                       // an event that is over
 };
 
-absl::Status CudaLane::ReduceTogether(std::vector<Job>& jobs, double expected_us,
-                                      std::vector<std::optional<Answer>>* answers, std::size_t* failed) {
+absl::Status CudaLane::ReduceTogether(std::vector<Job>& jobs, double expected_us, std::vector<Answer>* answers,
+                                      std::vector<char>* answered, std::size_t* failed) {
   expected_us_ = expected_us;
   REDUCED_RETURN_IF_CUDA_ERROR(cudaSetDevice(device_));
   const StageRange range("reduce many arrays");
-  const absl::Status status = ManyArrays(*this, jobs, answers).Run(failed);
+  const absl::Status status = ManyArrays(*this, jobs, answers, answered).Run(failed);
   if (!status.ok()) Abandon();
   return status;
 }
