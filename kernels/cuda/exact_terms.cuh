@@ -1,5 +1,5 @@
 // The parts of exact sums on a CUDA device: how an element is looked at, the bins that split it, and digits that
-// several threads add to. See exact_sums.cu.
+// several threads add to. See exact_sums.cuh.
 #ifndef REDUCED_KERNELS_CUDA_EXACT_TERMS_CUH_
 #define REDUCED_KERNELS_CUDA_EXACT_TERMS_CUH_
 

@@ -180,7 +180,6 @@ class CudaLane::ManyArrays {
       const auto* const data = static_cast<const std::byte*>(jobs_[each.job].array.data);
       for (std::int64_t begin = 0; begin < count;) {
         if (room < static_cast<double>(2 * kPieceCostBytes) && blocks > 0) {  // too little for a piece
-
           plan.first.push_back(static_cast<unsigned>(plan.pieces.size()));
           room = left / static_cast<double>(blocks--);
         }

@@ -1,4 +1,4 @@
-// How exact sums of pairs are added up at the rate of memory: as in exact_sums.cu, f64 bins take a term by a few
+// How exact sums of pairs are added up at the rate of memory: as in exact_sums.cuh, f64 bins take a term by a few
 // additions, without a rounding that is not kept. A product of f32 or narrower elements is exact in f64; one of f64 is
 // what it rounds to and, by fma, what it rounds off.
 //
