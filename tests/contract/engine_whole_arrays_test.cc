@@ -196,12 +196,12 @@ TEST_P(EngineWholeArrays, QuantilesOfManyOutputs) {
     const NanPolicy policy = kind == DataKind::kSomeNan ? NanPolicy::kOmit : NanPolicy::kPropagate;
     const Bytes array = MakeData(kind, dtype(), kCount, 3);
     Partition partition;
-    for (const std::int64_t size : {1, 7, 32, 33, 64, 250, 257, 1'000, 1'024, 1'025, 4'000, 10'000, 16'384, 16'385,
-                                    32'768, 32'769, 50'000, 300'000}) {
+    for (const std::int64_t size :
+         {1, 7, 32, 33, 64, 257, 1'000, 1'024, 1'025, 4'000, 16'384, 16'385, 32'768, 32'769, 50'000, 300'000}) {
       const std::int64_t others = kCount / size;  // some sizes leave elements out
       const Bytes some(array.begin(),
                        array.begin() + static_cast<std::ptrdiff_t>(size * others * RowOf(dtype()).bytes));
-      if (size == 1 && kSlowBuild) continue;
+      if (kSlowBuild && size % 1'000 != 0) continue;  // the other lengths are about kernels
       partition.layout = LayoutOf(std::vector{others, size}, {false, true});
       check(some, policy, "rows of " + std::to_string(size), partition);
       partition.layout = LayoutOf(std::vector{size, others}, {true, false});
