@@ -48,7 +48,7 @@ configure() {
   mkdir -p "$dir"
   cuda=$(cuda_option)
   if ! cmake -S "$root" -B "$dir" -G Ninja --no-warn-unused-cli -DCMAKE_BUILD_TYPE=Release \
-    -DCMAKE_UNITY_BUILD=ON -DCMAKE_UNITY_BUILD_BATCH_SIZE=16 -DREDUCED_CUDA="$cuda" \
+    -DCMAKE_UNITY_BUILD=ON -DREDUCED_CUDA="$cuda" \
     -DREDUCED_VECTOR_TARGETS="${REDUCED_VECTOR_TARGETS-NATIVE}" \
     -DCMAKE_CUDA_ARCHITECTURES="$(cuda_architectures)" -DREDUCED_FAILPOINTS=ON -DREDUCED_WERROR="${REDUCED_WERROR:-OFF}" "$@" > "$dir/configure.log" 2>&1; then
     cat "$dir/configure.log" >&2

@@ -29,21 +29,21 @@ std::string Text(const Value& value) {
 }
 
 template <class T>
-constexpr DType kDType = std::is_same_v<T, float> ? DType::kF32 : DType::kI32;
+constexpr DType kElementDType = std::is_same_v<T, float> ? DType::kF32 : DType::kI32;
 
 template <class T>
 std::vector<Value> CorrectAnswers(std::int64_t count) {
   using Held = std::conditional_t<std::is_same_v<T, float>, double, std::int64_t>;
   return {{std::is_same_v<T, float> ? DType::kF64 : DType::kI64, static_cast<Held>(count * (count + 1) / 2)},
-          {kDType<T>, Held{1}},
-          {kDType<T>, static_cast<Held>(count)},
+          {kElementDType<T>, Held{1}},
+          {kElementDType<T>, static_cast<Held>(count)},
           {DType::kU64, static_cast<std::uint64_t>(count - 1)},
           {DType::kF64, static_cast<double>(count + 1) / 2}};
 }
 
 template <class T>
 absl::Status CheckOne(Engine& engine, std::int32_t count, const ArrayRef& array) {
-  const ReduceSpec spec{.dtype = kDType<T>,
+  const ReduceSpec spec{.dtype = kElementDType<T>,
                         .count = count,
                         .ops = {Op::kSum, Op::kMin, Op::kMax, Op::kArgmax, Op::kMean},
                         .precision = Precision::kExact};

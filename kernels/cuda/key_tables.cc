@@ -121,7 +121,7 @@ std::uint64_t EmptyBits(Op op, DType dtype) {
 }
 
 // The extrema of a group, as far as the table has them.
-ExtremaState ExtremaOf(const KeyRecord& record, const KeyAnswersLaunch& launch) {
+ExtremaState ExtremaIn(const KeyRecord& record, const KeyAnswersLaunch& launch) {
   return VisitDType(launch.elements.dtype, [&]<class T>(std::type_identity<T>) {
     using Fold = QuickExtremum<sizeof(T)>;
     const auto widened = [&](typename Fold::Key key) {
@@ -399,7 +399,7 @@ void CudaLane::GroupReduction::AddTo(const FilledTable& from, const KeyRecord& r
   const KeyTable& table = from.answers.table;
   Partial& partial = state->partial;
   if (from.answers.kind == QuickKind::kExtrema) {
-    partial.extrema = ExtremaOf(record, from.answers);
+    partial.extrema = ExtremaIn(record, from.answers);
     return;
   }
   if (state->exact == nullptr || table.bins_used == 0) {

@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::int64_t kSomeKeys = 1 << 17;  // are selected from by the host
 constexpr std::int64_t kSampledBytes = std::int64_t{4} << 20;
-constexpr std::int64_t kPieceBytes = 128;                           // of the sample
+constexpr std::int64_t kSamplePieceBytes = 128;                     // of the sample
 constexpr std::size_t kMostSampled = CountedKeys::kMostRanges / 2;  // brackets, of two bounds each
 
 }  // namespace
@@ -38,7 +38,7 @@ absl::Status CudaLane::WholeArray::BracketsFromSample(const Source& source, cons
   if (!status.ok()) return status;
   const std::int64_t sampled = counted.total();
   // Neighbours are often alike: of a piece of the sample, no more than eight elements are taken to be independent.
-  const std::int64_t alike = kPieceBytes / bytes / 8;
+  const std::int64_t alike = kSamplePieceBytes / bytes / 8;
   if (sampled < 1024 * alike) return absl::OkStatus();
   std::vector<std::int64_t> bounds;  // ranks in the sample: the lower and the upper one of each bracket
   for (const std::int64_t rank : QuantileRanks(call, job_.spec, sampled, sampled)) {

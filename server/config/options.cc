@@ -15,7 +15,7 @@ namespace reduced::server {
 namespace {
 
 // gRPC stores the size of a message in an int.
-constexpr std::int64_t kMaxMessageBytes = std::numeric_limits<std::int32_t>::max();
+constexpr std::int64_t kGrpcMaxMessageBytes = std::numeric_limits<std::int32_t>::max();
 constexpr std::int64_t kAny = std::numeric_limits<std::int64_t>::max();
 
 constexpr absl::Duration kMaxIdle = absl::Hours(500);  // gRPC stores milliseconds in an int
@@ -28,7 +28,7 @@ absl::Status CheckNumbers(const ServerOptions& options) {
     absl::string_view flag;
     std::int64_t value, low, high;
   } ranges[] = {
-      {"max_message_bytes", options.limits.max_message_bytes, 1024, kMaxMessageBytes},
+      {"max_message_bytes", options.limits.max_message_bytes, 1024, kGrpcMaxMessageBytes},
       {"max_elements", options.limits.max_elements, 1, kAny},
       {"max_ops", options.limits.max_ops, 1, 4096},
       {"max_ladder_bytes", options.limits.max_ladder_bytes, 8, kAny},

@@ -17,13 +17,13 @@
 namespace reduced::server {
 namespace {
 
-constexpr std::size_t kMaxMessageBytes = 1000;
+constexpr std::size_t kMaxLoggedBytes = 1000;
 
 // `fatal`: the library ends the process after this message.
 void Log(const char* library, const char* file, int line, absl::string_view message, bool error, bool fatal) {
   static auto* const repeats = new Repeats(10, absl::Seconds(10));
   const std::string text =
-      absl::StrCat(library, ": ", Printable({message.data(), message.size()}, kMaxMessageBytes));  // may quote a client
+      absl::StrCat(library, ": ", Printable({message.data(), message.size()}, kMaxLoggedBytes));  // may quote a client
   if (!error) return spdlog::debug("{}", text);
   const absl::Time now = absl::Now();
   for (const Repeats::Suppressed& each : repeats->TakeSuppressed(now)) {

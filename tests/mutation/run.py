@@ -31,7 +31,7 @@ LEAST = 0.95
 # A fault may make a test wait: at least so long, and so many times as long as it takes without a fault.
 TEST_TIMEOUT_S, TEST_SLOWDOWN = 90, 5
 CONFIGURE = ["-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_CXX_FLAGS_RELEASE=-O1", "-DCMAKE_UNITY_BUILD=ON",
-             "-DCMAKE_UNITY_BUILD_BATCH_SIZE=16", "-DREDUCED_CUDA=OFF", "-DREDUCED_TESTS=ON", "-DREDUCED_FAILPOINTS=ON"]
+             "-DREDUCED_CUDA=OFF", "-DREDUCED_TESTS=ON", "-DREDUCED_FAILPOINTS=ON"]
 # What a test of ctest, named by its prefix, is built from.
 TARGETS = {
     "kernels": ["kernels_test"], "server": ["server_test"], "codec": ["server_test"], "client": ["client_test"],

@@ -22,8 +22,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr std::int64_t kMiB = 1 << 20;
-
 // So many sums of nothing: 8 bytes each.
 v1::ReduceRequest Sums(std::int64_t outputs) {
   v1::ReduceRequest request;

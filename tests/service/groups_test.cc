@@ -25,7 +25,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 template <class T>
-std::vector<T> ElementsOf(const v1::ArrayResult& result) {
+std::vector<T> ResultElements(const v1::ArrayResult& result) {
   std::vector<T> elements(result.data().size() / sizeof(T));
   if (!elements.empty()) std::memcpy(elements.data(), result.data().data(), result.data().size());
   return elements;
@@ -84,25 +84,25 @@ TEST_F(GroupsTest, Segments) {
   EXPECT_FALSE(response.has_keys());
   EXPECT_EQ(response.execution().reason(), "the array is in host memory, and reduced by groups or a mask");
   EXPECT_THAT(ShapeOf(response.arrays(0)), ElementsAre(3));
-  EXPECT_THAT(ElementsOf<std::int64_t>(response.arrays(0)), ElementsAre(5, 0, 15));
-  EXPECT_THAT(ElementsOf<std::uint64_t>(response.arrays(1)), ElementsAre(1, UINT64_MAX, 2));
+  EXPECT_THAT(ResultElements<std::int64_t>(response.arrays(0)), ElementsAre(5, 0, 15));
+  EXPECT_THAT(ResultElements<std::uint64_t>(response.arrays(1)), ElementsAre(1, UINT64_MAX, 2));
 
   request = Six({v1::OP_SUM}, 2);
   *request.mutable_segments()->mutable_lengths() = Side(v1::DTYPE_I32, std::vector<std::int32_t>{1, 2});
   response = Reduce(request);
   EXPECT_THAT(ShapeOf(response.arrays(0)), ElementsAre(2, 2));
-  EXPECT_THAT(ElementsOf<std::int64_t>(response.arrays(0)), ElementsAre(1, 2, 8, 10));
+  EXPECT_THAT(ResultElements<std::int64_t>(response.arrays(0)), ElementsAre(1, 2, 8, 10));
 }
 
 TEST_F(GroupsTest, Keys) {
   v1::ReduceRequest request = Six({v1::OP_SUM, v1::OP_ARGMIN});
   *request.mutable_keys()->mutable_keys() = Side(v1::DTYPE_I16, kKeys);
   v1::ReduceResponse response = Reduce(request);
-  EXPECT_THAT(ElementsOf<std::int16_t>(response.keys()), ElementsAre(-2, 7, 300));
+  EXPECT_THAT(ResultElements<std::int16_t>(response.keys()), ElementsAre(-2, 7, 300));
   EXPECT_EQ(response.keys().array().dtype(), v1::DTYPE_I16);
   EXPECT_THAT(ShapeOf(response.keys()), ElementsAre(3));
-  EXPECT_THAT(ElementsOf<std::int64_t>(response.arrays(0)), ElementsAre(7, 8, 6));
-  EXPECT_THAT(ElementsOf<std::uint64_t>(response.arrays(1)), ElementsAre(1, 0, 5));
+  EXPECT_THAT(ResultElements<std::int64_t>(response.arrays(0)), ElementsAre(7, 8, 6));
+  EXPECT_THAT(ResultElements<std::uint64_t>(response.arrays(1)), ElementsAre(1, 0, 5));
 
   request.mutable_keys()->set_groups(8);
   request.set_empty(v1::EMPTY_POLICY_FILL);
@@ -112,7 +112,7 @@ TEST_F(GroupsTest, Keys) {
   request.mutable_keys()->set_outside(v1::OUTSIDE_KEYS_DROP);
   response = Reduce(request);
   EXPECT_FALSE(response.has_keys());
-  EXPECT_THAT(ElementsOf<std::int64_t>(response.arrays(0)), ElementsAre(0, 0, 0, 0, 0, 0, 0, 8));
+  EXPECT_THAT(ResultElements<std::int64_t>(response.arrays(0)), ElementsAre(0, 0, 0, 0, 0, 0, 0, 8));
 }
 
 TEST_F(GroupsTest, Masks) {
@@ -120,8 +120,8 @@ TEST_F(GroupsTest, Masks) {
   *request.mutable_where()->mutable_elements() = Side(v1::DTYPE_BOOL, std::vector<std::uint8_t>{1, 0, 9, 0, 1, 0});
   v1::ReduceResponse response = Reduce(request);
   EXPECT_THAT(ShapeOf(response.arrays(0)), ElementsAre());
-  EXPECT_THAT(ElementsOf<std::int64_t>(response.arrays(0)), ElementsAre(9));
-  EXPECT_THAT(ElementsOf<std::uint64_t>(response.arrays(1)), ElementsAre(4));
+  EXPECT_THAT(ResultElements<std::int64_t>(response.arrays(0)), ElementsAre(9));
+  EXPECT_THAT(ResultElements<std::uint64_t>(response.arrays(1)), ElementsAre(4));
 
   request = Six({v1::OP_SUM}, 3);
   *request.mutable_where()->mutable_bits() = Side(v1::DTYPE_U8, std::vector<std::uint8_t>{0b0101'1000, 0b1});
@@ -130,13 +130,13 @@ TEST_F(GroupsTest, Masks) {
   request.mutable_axes()->set_keepdims(true);
   response = Reduce(request);
   EXPECT_THAT(ShapeOf(response.arrays(0)), ElementsAre(2, 1));
-  EXPECT_THAT(ElementsOf<std::int64_t>(response.arrays(0)), ElementsAre(3, 10));
+  EXPECT_THAT(ResultElements<std::int64_t>(response.arrays(0)), ElementsAre(3, 10));
   request.clear_axes();
   *request.mutable_keys()->mutable_keys() = Side(v1::DTYPE_U8, std::vector<std::uint8_t>{1, 0});
   response = Reduce(request);
-  EXPECT_THAT(ElementsOf<std::uint8_t>(response.keys()), ElementsAre(0, 1));
+  EXPECT_THAT(ResultElements<std::uint8_t>(response.keys()), ElementsAre(0, 1));
   EXPECT_THAT(ShapeOf(response.arrays(0)), ElementsAre(2, 3));
-  EXPECT_THAT(ElementsOf<std::int64_t>(response.arrays(0)), ElementsAre(4, 0, 6, 1, 2, 0));
+  EXPECT_THAT(ResultElements<std::int64_t>(response.arrays(0)), ElementsAre(4, 0, 6, 1, 2, 0));
 }
 
 TEST_F(GroupsTest, WrongRequests) {
@@ -246,8 +246,8 @@ TEST_F(GroupsTest, KeptWithTheirKeys) {
   v1::ReduceRequest next = RequestForArray(kept.arrays(0).kept().id(), {v1::OP_MAX});
   next.mutable_keys()->mutable_keys()->set_array_id(kept.keys().kept().id());
   const v1::ReduceResponse response = Reduce(next);
-  EXPECT_THAT(ElementsOf<std::int64_t>(response.arrays(0)), ElementsAre(7, 8, 6));
-  EXPECT_THAT(ElementsOf<std::int16_t>(response.keys()), ElementsAre(-2, 7, 300));
+  EXPECT_THAT(ResultElements<std::int64_t>(response.arrays(0)), ElementsAre(7, 8, 6));
+  EXPECT_THAT(ResultElements<std::int16_t>(response.keys()), ElementsAre(-2, 7, 300));
   for (const v1::ArrayResult* each : {&kept.arrays(0), &kept.arrays(1), &kept.keys()}) {
     EXPECT_TRUE(DeleteArray(server_.client(), each->kept().id()).ok());
   }
@@ -264,7 +264,7 @@ TEST_F(GroupsTest, BesideInARegion) {
   keys->mutable_array()->add_shape(6);
   keys->mutable_region()->set_token(token);
   const v1::ReduceResponse response = Reduce(request);
-  EXPECT_EQ(ElementsOf<std::int32_t>(response.keys()).size(), 6);
+  EXPECT_EQ(ResultElements<std::int32_t>(response.keys()).size(), 6);
   keys->mutable_region()->set_offset(4);
   v1::ReduceResponse none;
   const grpc::Status status = server_.client().Reduce(request, &none);

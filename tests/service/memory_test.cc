@@ -25,8 +25,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr std::int64_t kMiB = 1 << 20;
-
 ServerOptions WithMemory(std::int64_t bytes) {
   ServerOptions options;
   options.engines.memory = std::make_shared<MemoryBudget>(bytes);

@@ -31,8 +31,6 @@ using ::testing::HasSubstr;
 using Code = grpc::StatusCode;
 using Stream = ReduceStreamCall;
 
-constexpr std::size_t kMiB = 1 << 20;
-
 // The elements of one array of a stream, and where its chunks go.
 struct Part {
   void (*set)(v1::ReduceStreamRequest* request, std::string bytes);
@@ -104,7 +102,7 @@ TEST(PairStreams, AnswerAsReduceDoesInAnyOrderOfChunks) {
   header.mutable_weights()->mutable_array()->add_shape(kCount);
   const v1::ReduceResponse wanted = Wanted(server, header, x, y, weights);
   std::mt19937_64 random(4);
-  for (const std::size_t most : {std::size_t{1000}, std::size_t{100'003}, kMiB}) {
+  for (const std::size_t most : {std::size_t{1000}, std::size_t{100'003}, std::size_t{kMiB}}) {
     Stream stream(server.client());
     ASSERT_TRUE(stream.Header(header));
     std::vector<Part> parts = {{SetX, x}, {SetY, y}, {SetWeights, weights}};

@@ -27,9 +27,9 @@ v1::ReduceRequest SumOf(const std::vector<std::int32_t>& elements) {
 }
 
 // One session by the stub that protoc generates, as any client would have it. Nothing takes longer than the deadline.
-class Session {
+class StubSession {
  public:
-  explicit Session(const TestClient& client, absl::Duration timeout = kPatience)
+  explicit StubSession(const TestClient& client, absl::Duration timeout = kPatience)
       : stub_(v1::Reduction::NewStub(client.channel())) {
     SetContextDeadline(&context_, timeout);
     call_ = stub_->Session(&context_);
@@ -87,7 +87,7 @@ bool AwaitSessions(TestServer& server, int count) {
 
 TEST(SessionTest, AnswersOneAfterTheOther) {
   TestServer server;
-  Session session(server.client());
+  StubSession session(server.client());
   std::int32_t sum = 0;
   std::vector<std::int32_t> elements;
   for (int i = 1; i <= 300; ++i) {
@@ -107,7 +107,7 @@ TEST(SessionTest, AnswersOneAfterTheOther) {
 
 TEST(SessionTest, AnswersAsReduceDoes) {
   TestServer server;
-  Session session(server.client());
+  StubSession session(server.client());
   const std::vector<double> large(1'000'000, 1.5);  // beyond what is reduced at once
   for (const v1::ReduceRequest& request :
        {RequestOf<double>(v1::DTYPE_F64, large, {v1::OP_SUM, v1::OP_ARGMAX, v1::OP_VAR}),
@@ -129,7 +129,7 @@ TEST(SessionTest, AnswersAsReduceDoes) {
 
 TEST(SessionTest, AnswersInTheOrderThatReductionsEnd) {
   HeldServer server(8);
-  Session session(server->client());
+  StubSession session(server->client());
   for (int i = 0; i < 4; ++i) ASSERT_TRUE(session.Send(100 + i, SumOf({i})));
   ASSERT_TRUE(server.engine().AwaitHeld(4, kPatience));
   server.engine().ReleaseOne(2);
@@ -151,7 +151,7 @@ TEST(SessionTest, ReadsNoFurtherThanAllowed) {
   ServerOptions options;
   options.limits.max_session_requests = 2;
   HeldServer server(8, options);
-  Session session(server->client());
+  StubSession session(server->client());
   for (int i = 1; i <= 5; ++i) ASSERT_TRUE(session.Send(i, SumOf({i})));
   ASSERT_TRUE(server.engine().AwaitHeld(2, kPatience));
   EXPECT_TRUE(AwaitSessions(*server, 1));
@@ -171,7 +171,7 @@ TEST(SessionTest, OneAtATime) {
   ServerOptions options;
   options.limits.max_session_requests = 1;
   TestServer server(options);
-  Session session(server.client());
+  StubSession session(server.client());
   for (int i = 1; i <= 100; ++i) ASSERT_TRUE(session.Send(i, SumOf({i})));
   session.HalfClose();
   for (int i = 1; i <= 100; ++i) EXPECT_EQ(session.Read(), absl::StrCat(i, ": i64:", i));
@@ -180,7 +180,7 @@ TEST(SessionTest, OneAtATime) {
 
 TEST(SessionTest, CancelsTheOneThatIsNamed) {
   HeldServer server(8);
-  Session session(server->client());
+  StubSession session(server->client());
   ASSERT_TRUE(session.SendCancel(1));  // before it is there: nothing happens
   for (int i = 1; i <= 3; ++i) ASSERT_TRUE(session.Send(i, SumOf({i})));
   ASSERT_TRUE(server.engine().AwaitHeld(3, kPatience));
@@ -201,7 +201,7 @@ TEST(SessionTest, CancelsTheOneThatIsNamed) {
 
 TEST(SessionTest, ATimeoutEndsOneRequest) {
   HeldServer server(8);
-  Session session(server->client());
+  StubSession session(server->client());
   ASSERT_TRUE(session.Send(1, SumOf({1}), 1'000));
   ASSERT_TRUE(session.Send(2, SumOf({2}), 60'000));
   ASSERT_TRUE(session.Send(3, SumOf({3}), std::numeric_limits<std::int64_t>::max()));
@@ -216,7 +216,7 @@ TEST(SessionTest, ATimeoutEndsOneRequest) {
 
 TEST(SessionTest, TheSessionsOwnDeadlineEndsAll) {
   HeldServer server(8);
-  Session session(server->client(), absl::Milliseconds(300));
+  StubSession session(server->client(), absl::Milliseconds(300));
   session.Send(1, SumOf({1}), 60'000);
   if (server.engine().AwaitHeld(1, absl::Milliseconds(300))) {  // else it was too late before: fine as well
     EXPECT_TRUE(AwaitTrue(*server.engine().cancelled()));
@@ -228,7 +228,7 @@ TEST(SessionTest, TheSessionsOwnDeadlineEndsAll) {
 
 TEST(SessionTest, AnErrorOfOneLeavesTheOthersAlone) {
   HeldServer server(1);
-  Session session(server->client());
+  StubSession session(server->client());
   ASSERT_TRUE(session.Send(1, SumOf({1})));
   ASSERT_TRUE(server.engine().AwaitHeld(1, kPatience));
   v1::ReduceRequest bad = SumOf({1});
@@ -265,7 +265,7 @@ TEST(SessionTest, WhatBreaksTheProtocolEndsTheSession) {
            {nothing, "request 9: got none; allowed: reduce, cancel, open_ring"},
            {again, "id: got 1; allowed: an id without a request in progress"},
            {negative, "request 3: timeout_ms: got -1; allowed: 0 or more"}}) {
-    Session session(server->client());
+    StubSession session(server->client());
     ASSERT_TRUE(session.Send(1, SumOf({1})));
     ASSERT_TRUE(server.engine().AwaitHeld(1, kPatience));
     const CancelFlag cancelled = server.engine().cancelled();
@@ -320,7 +320,7 @@ TEST(SessionTest, MessagesThatAreNone) {
 
 TEST(SessionTest, TheHalfCloseWaitsForWhatIsUnderWay) {
   HeldServer server(8);
-  Session session(server->client());
+  StubSession session(server->client());
   for (int i = 1; i <= 3; ++i) ASSERT_TRUE(session.Send(i, SumOf({i})));
   session.HalfClose();
   ASSERT_TRUE(server.engine().AwaitHeld(3, kPatience));
@@ -335,7 +335,7 @@ TEST(SessionTest, TheHalfCloseWaitsForWhatIsUnderWay) {
 TEST(SessionTest, AClientThatGoesAwayLeavesNothing) {
   HeldServer server(8);
   {
-    Session session(server->client());
+    StubSession session(server->client());
     for (int i = 1; i <= 3; ++i) ASSERT_TRUE(session.Send(i, SumOf({i})));
     ASSERT_TRUE(server.engine().AwaitHeld(3, kPatience));
     std::vector<CancelFlag> cancelled;
@@ -348,7 +348,7 @@ TEST(SessionTest, AClientThatGoesAwayLeavesNothing) {
   server.engine().Release();
   EXPECT_TRUE(AwaitSessions(*server, 0));
   {
-    Session idle(server->client());
+    StubSession idle(server->client());
     EXPECT_TRUE(AwaitSessions(*server, 1));
     idle.TryCancel();
     EXPECT_EQ(idle.End().error_code(), grpc::StatusCode::CANCELLED);
@@ -361,7 +361,7 @@ TEST(SessionTest, AClientThatGoesAwayLeavesNothing) {
 
 TEST(SessionTest, ADrainingServerRefusesRequestsAndDoesNotWaitForSessions) {
   HeldServer server(8);
-  Session session(server->client());
+  StubSession session(server->client());
   ASSERT_TRUE(session.Send(1, SumOf({1})));
   ASSERT_TRUE(server.engine().AwaitHeld(1, kPatience));
   server->server().Drain();
@@ -378,9 +378,9 @@ TEST(SessionTest, ADrainingServerRefusesRequestsAndDoesNotWaitForSessions) {
 
 TEST(SessionTest, ADismissedSessionEndsOnceItHasAnswered) {
   HeldServer server(8);
-  Session idle(server->client());
+  StubSession idle(server->client());
   ASSERT_TRUE(AwaitSessions(*server, 1));
-  Session busy(server->client());
+  StubSession busy(server->client());
   ASSERT_TRUE(busy.Send(1, SumOf({1})));
   ASSERT_TRUE(server.engine().AwaitHeld(1, kPatience));
   server->server().Dismiss();
@@ -404,11 +404,11 @@ TEST(SessionTest, SoManyAreOpenAtOnceAndNoMore) {
   EXPECT_EQ(info.limits().max_sessions(), 2);
   EXPECT_EQ(info.limits().max_session_requests(), 5);
   EXPECT_EQ(info.usage().sessions(), 0);
-  Session first(server.client());
+  StubSession first(server.client());
   {
-    Session second(server.client());
+    StubSession second(server.client());
     ASSERT_TRUE(AwaitSessions(server, 2));
-    Session third(server.client());
+    StubSession third(server.client());
     const grpc::Status status = third.End();
     EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
     EXPECT_THAT(status.error_message(), HasSubstr("the server has 2 open sessions; allowed: 2"));
@@ -418,7 +418,7 @@ TEST(SessionTest, SoManyAreOpenAtOnceAndNoMore) {
     EXPECT_TRUE(second.End().ok());
   }
   ASSERT_TRUE(AwaitSessions(server, 1));
-  Session again(server.client());
+  StubSession again(server.client());
   ASSERT_TRUE(again.Send(1, SumOf({1, 2})));
   EXPECT_EQ(again.Read(), "1: i64:3");
   ASSERT_TRUE(first.Send(1, SumOf({1, 2, 3})));
@@ -432,7 +432,7 @@ TEST(SessionTest, ManyAtOnce) {
   std::vector<std::thread> threads;
   for (int s = 0; s < kSessions; ++s) {
     threads.emplace_back([&server, s] {
-      Session session(server.client());
+      StubSession session(server.client());
       std::thread writer([&session, s] {
         for (int i = 0; i < kRequests; ++i) {
           // Some are reduced at once, some by a lane.
@@ -464,7 +464,7 @@ TEST(SessionTest, ClientsThatVanishAtAnyTime) {
   const std::vector<std::int32_t> elements(100'000, 1);
   for (int i = 0; i < 30; ++i) {
     TestClient client(server.address());
-    Session session(client);
+    StubSession session(client);
     for (int k = 0; k < i; ++k) session.Send(k, SumOf(elements));
     session.TryCancel();
     session.End();

@@ -57,9 +57,9 @@ class GpuMemory final : public ArrayMemory {
   const std::shared_ptr<GpuState> state_;
 };
 
-class FakeGpu : public SharedEngine {
+class ShardGpu : public SharedEngine {
  public:
-  FakeGpu(int ordinal, std::int64_t bytes)
+  ShardGpu(int ordinal, std::int64_t bytes)
       : state(std::make_shared<GpuState>(absl::StrCat("cuda:", ordinal), bytes)), ordinal_(ordinal) {}
 
   EngineKind kind() const override { return EngineKind::kCuda; }
@@ -107,7 +107,7 @@ class Cluster {
     std::vector<std::unique_ptr<Engine>> engines;
     engines.push_back(std::make_unique<SharedEngine>());
     for (int i = 0; i < gpus; ++i) {
-      auto gpu = std::make_unique<FakeGpu>(i, bytes);
+      auto gpu = std::make_unique<ShardGpu>(i, bytes);
       this->gpus.push_back(gpu->state);
       engines.push_back(std::move(gpu));
     }

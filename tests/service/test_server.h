@@ -22,6 +22,7 @@ namespace reduced::server {
 
 // No call and no wait of a test takes longer; far beyond what any needs, so that only a fault reaches it.
 inline constexpr absl::Duration kPatience = absl::Seconds(60);
+inline constexpr std::int64_t kMiB = std::int64_t{1} << 20;
 
 // A directory of its own, removed with all it has.
 class TempDir {

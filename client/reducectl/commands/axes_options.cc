@@ -205,7 +205,7 @@ void CheckAxes(const Question& question, const AxesArguments& arguments) {
                                absl::StrCat("got ", inputs, " inputs; allowed: 1"));
   }
   if (arguments.out.empty()) return;
-  if (question.ops.size() > 1 && !table && !absl::StrContains(arguments.out, kOp)) {
+  if (question.ops.size() > 1 && !table && !absl::StrContains(arguments.out, kOpPlaceholder)) {
     throw CLI::ValidationError("--out", absl::StrCat("got \"", arguments.out, "\" for ", question.ops.size(),
                                                      " ops; allowed: a name with {op} in it"));
   }

@@ -20,7 +20,7 @@ namespace reduced::client {
 namespace {
 
 constexpr std::int64_t kMostRows = 1000;  // that are all printed
-constexpr std::int64_t kEdge = 5;         // of others, at each end
+constexpr std::int64_t kEdgeRows = 5;     // of others, at each end
 
 std::int64_t Groups(const std::vector<LabelColumn>& labels) { return std::ssize(labels.front().labels); }
 
@@ -127,9 +127,9 @@ std::string GroupTableText(const std::vector<LabelColumn>& labels, const std::ve
   std::vector<std::vector<std::string>> rows = {Names(labels, results)};
   const std::int64_t groups = Groups(labels);
   for (std::int64_t group = 0; group < groups; ++group) {
-    if (groups > kMostRows && group == kEdge) {
+    if (groups > kMostRows && group == kEdgeRows) {
       rows.emplace_back(rows.front().size(), "...");
-      group = groups - kEdge;
+      group = groups - kEdgeRows;
     }
     rows.push_back(Row(labels, results, group, "(missing)", "-"));
   }
@@ -143,9 +143,9 @@ std::string LabelsText(const std::vector<LabelColumn>& labels) {
     const std::int64_t groups = std::ssize(column.labels);
     std::vector<std::string> items;
     for (std::int64_t group = 0; group < groups; ++group) {
-      if (groups > kMostRows && group == kEdge) {
+      if (groups > kMostRows && group == kEdgeRows) {
         items.emplace_back("...");
-        group = groups - kEdge;
+        group = groups - kEdgeRows;
       }
       const Label& label = column.labels[static_cast<std::size_t>(group)];
       items.push_back(std::holds_alternative<std::string>(label) ? PrintableJson(Dump(JsonOf(label)))

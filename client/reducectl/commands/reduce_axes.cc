@@ -47,7 +47,7 @@ std::string ShapeText(const HostArray& array) {
 
 // The file for an array of results; empty: there is none.
 std::string FileOf(const AxesArguments& arguments, const ResultArray& result) {
-  return result.op.empty() ? arguments.out_keys : absl::StrReplaceAll(arguments.out, {{kOp, result.op}});
+  return result.op.empty() ? arguments.out_keys : absl::StrReplaceAll(arguments.out, {{kOpPlaceholder, result.op}});
 }
 
 // Whether a result is one value, which is printed as such, or an error.
@@ -299,7 +299,7 @@ class Reducer {
 // Whether results would take the place of what is reduced, or of what lies beside it.
 bool ReplacesInput(const Question& question, const AxesArguments& arguments) {
   std::vector<std::string> outs = {arguments.out_keys};
-  for (const std::string& op : question.ops) outs.push_back(absl::StrReplaceAll(arguments.out, {{kOp, op}}));
+  for (const std::string& op : question.ops) outs.push_back(absl::StrReplaceAll(arguments.out, {{kOpPlaceholder, op}}));
   std::vector<std::string> inputs = arguments.sides.files();
   inputs.insert(inputs.end(), question.sources.begin(), question.sources.end());
   std::error_code none;

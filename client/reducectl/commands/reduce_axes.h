@@ -17,7 +17,7 @@
 
 namespace reduced::client {
 
-inline constexpr char kOp[] = "{op}";  // in the name of a file for results: the op
+inline constexpr char kOpPlaceholder[] = "{op}";  // in the name of a file for results: the op
 
 struct AxesArguments {
   PartitionOptions options{};

@@ -37,7 +37,7 @@ struct Range {
 };
 
 // What a decoder did with its input and output, whose ranges are shorter by what it took and wrote.
-enum class Step { kMore, kEnd };  // kEnd: of a member
+enum class MemberStep { kMore, kEnd };  // kEnd: of a member
 
 // Decompresses members, one after the other. Errors say what is wrong with the bytes.
 class Decoder {
@@ -49,7 +49,7 @@ class Decoder {
 
   virtual absl::Status Start() = 0;  // a member
   // `in` is empty at the end of the source, where a decoder may still have something to write.
-  virtual absl::StatusOr<Step> Next(Range<const char>* in, Range<char>* out) = 0;
+  virtual absl::StatusOr<MemberStep> Next(Range<const char>* in, Range<char>* out) = 0;
 };
 
 absl::Status Corrupt(absl::string_view why) { return absl::InvalidArgumentError(why); }
@@ -73,7 +73,7 @@ class Gzip final : public Decoder {
     return inflateReset(&stream_) == Z_OK ? absl::OkStatus() : NoMemory();
   }
 
-  absl::StatusOr<Step> Next(Range<const char>* in, Range<char>* out) override {
+  absl::StatusOr<MemberStep> Next(Range<const char>* in, Range<char>* out) override {
     stream_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(in->at));
     stream_.avail_in = static_cast<uInt>(in->size());
     stream_.next_out = reinterpret_cast<Bytef*>(out->at);
@@ -81,8 +81,8 @@ class Gzip final : public Decoder {
     const int result = inflate(&stream_, Z_NO_FLUSH);
     in->at = in->end - stream_.avail_in;
     out->at = out->end - stream_.avail_out;
-    if (result == Z_STREAM_END) return Step::kEnd;
-    if (result == Z_OK || result == Z_BUF_ERROR) return Step::kMore;
+    if (result == Z_STREAM_END) return MemberStep::kEnd;
+    if (result == Z_OK || result == Z_BUF_ERROR) return MemberStep::kMore;
     if (result == Z_MEM_ERROR) return NoMemory();
     return Corrupt(stream_.msg == nullptr ? "it can't be decompressed" : stream_.msg);
   }
@@ -106,13 +106,13 @@ class Zstandard final : public Decoder {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<Step> Next(Range<const char>* in, Range<char>* out) override {
+  absl::StatusOr<MemberStep> Next(Range<const char>* in, Range<char>* out) override {
     ZSTD_inBuffer from{in->at, in->size(), 0};
     ZSTD_outBuffer to{out->at, out->size(), 0};
     const std::size_t result = ZSTD_decompressStream(context_, &to, &from);
     in->at += from.pos;
     out->at += to.pos;
-    if (ZSTD_isError(result) == 0) return result == 0 ? Step::kEnd : Step::kMore;
+    if (ZSTD_isError(result) == 0) return result == 0 ? MemberStep::kEnd : MemberStep::kMore;
     const ZSTD_ErrorCode code = ZSTD_getErrorCode(result);
     if (code == ZSTD_error_frameParameter_windowTooLarge) return LargeWindow(std::uint64_t{1} << window_log_);
     if (code == ZSTD_error_memory_allocation) return NoMemory();
@@ -134,7 +134,7 @@ class Xz final : public Decoder {
                                                                                          : NoMemory();
   }
 
-  absl::StatusOr<Step> Next(Range<const char>* in, Range<char>* out) override {
+  absl::StatusOr<MemberStep> Next(Range<const char>* in, Range<char>* out) override {
     stream_.next_in = reinterpret_cast<const std::uint8_t*>(in->at);
     stream_.avail_in = in->size();
     stream_.next_out = reinterpret_cast<std::uint8_t*>(out->at);
@@ -144,10 +144,10 @@ class Xz final : public Decoder {
     out->at = out->end - stream_.avail_out;
     switch (result) {
       case LZMA_STREAM_END:
-        return Step::kEnd;
+        return MemberStep::kEnd;
       case LZMA_OK:
       case LZMA_BUF_ERROR:
-        return Step::kMore;
+        return MemberStep::kMore;
       case LZMA_MEMLIMIT_ERROR:
         return LargeWindow(limit_);
       case LZMA_MEM_ERROR:
@@ -177,7 +177,7 @@ class Bzip2 final : public Decoder {
     return BZ2_bzDecompressInit(&stream_, /*verbosity=*/0, /*small=*/0) == BZ_OK ? absl::OkStatus() : NoMemory();
   }
 
-  absl::StatusOr<Step> Next(Range<const char>* in, Range<char>* out) override {
+  absl::StatusOr<MemberStep> Next(Range<const char>* in, Range<char>* out) override {
     stream_.next_in = const_cast<char*>(in->at);
     stream_.avail_in = static_cast<unsigned>(in->size());
     stream_.next_out = out->at;
@@ -185,8 +185,8 @@ class Bzip2 final : public Decoder {
     const int result = BZ2_bzDecompress(&stream_);
     in->at = in->end - stream_.avail_in;
     out->at = out->end - stream_.avail_out;
-    if (result == BZ_STREAM_END) return Step::kEnd;
-    if (result == BZ_OK) return Step::kMore;
+    if (result == BZ_STREAM_END) return MemberStep::kEnd;
+    if (result == BZ_OK) return MemberStep::kMore;
     if (result == BZ_MEM_ERROR) return NoMemory();
     return Corrupt(result == BZ_DATA_ERROR_MAGIC ? "it doesn't begin as such" : "it is corrupt");
   }
@@ -212,10 +212,10 @@ class Decompressed final : public ByteSource {
         within_member_ = true;
       }
       Range<char> out{at, at + std::min(kMostOut, static_cast<std::size_t>(all.end - at))};
-      const absl::StatusOr<Step> step = decoder_->Next(&in_, &out);
+      const absl::StatusOr<MemberStep> step = decoder_->Next(&in_, &out);
       if (!step.ok()) return Bad(step.status());
       const bool progress = std::exchange(at, out.at) != at;
-      if (*step == Step::kEnd) {
+      if (*step == MemberStep::kEnd) {
         within_member_ = false;
         ++members_;
       } else if (last_ && in_.empty() && !progress) {

@@ -37,13 +37,13 @@ constexpr std::size_t kMaxHeader = 1 << 16;
 // '|V2'.
 constexpr struct {
   absl::string_view code, dtype, letter, name;
-} kCodes[] = {{"b1", "bool", "?", "bool"},   {"i1", "i8", "b", "int8"},
-              {"i2", "i16", "h", "int16"},   {"i4", "i32", "i", "int32"},
-              {"i8", "i64", "q", "int64"},   {"u1", "u8", "B", "uint8"},
-              {"u2", "u16", "H", "uint16"},  {"u4", "u32", "I", "uint32"},
-              {"u8", "u64", "Q", "uint64"},  {"f1", "f8_e5m2", "float8_e5m2", "float8_e5m2"},
-              {"f2", "f16", "e", "float16"}, {"f4", "f32", "f", "float32"},
-              {"f8", "f64", "d", "float64"}};
+} kTypeCodes[] = {{"b1", "bool", "?", "bool"},   {"i1", "i8", "b", "int8"},
+                  {"i2", "i16", "h", "int16"},   {"i4", "i32", "i", "int32"},
+                  {"i8", "i64", "q", "int64"},   {"u1", "u8", "B", "uint8"},
+                  {"u2", "u16", "H", "uint16"},  {"u4", "u32", "I", "uint32"},
+                  {"u8", "u64", "Q", "uint64"},  {"f1", "f8_e5m2", "float8_e5m2", "float8_e5m2"},
+                  {"f2", "f16", "e", "float16"}, {"f4", "f32", "f", "float32"},
+                  {"f8", "f64", "d", "float64"}};
 
 absl::Status HeaderError(absl::string_view what, absl::string_view header) {
   return absl::InvalidArgumentError(absl::StrCat("bad .npy header: ", what, " in ", Quoted(header)));
@@ -98,7 +98,7 @@ absl::StatusOr<std::string> DTypeOf(absl::string_view descr, absl::string_view g
     if (!bytes.empty() && (name == bytes || name.substr(1) == bytes)) return std::string(given);
     *big_endian = absl::ConsumePrefix(&name, ">");
     if (!*big_endian && !name.empty() && absl::StrContains("<|=", name[0])) name.remove_prefix(1);
-    for (const auto& row : kCodes) {
+    for (const auto& row : kTypeCodes) {
       if (name != row.code && name != row.letter && name != row.name) continue;
       if (given.empty() || given == row.dtype) return std::string(row.dtype);
       return absl::InvalidArgumentError(absl::StrCat("dtype: got ", given,
@@ -108,7 +108,7 @@ absl::StatusOr<std::string> DTypeOf(absl::string_view descr, absl::string_view g
   }
   return absl::InvalidArgumentError(absl::StrCat(
       "dtype: got ", descr.substr(0, 60), "; allowed: ",
-      absl::StrJoin(kCodes, ", ", [](std::string* out, const auto& row) { absl::StrAppend(out, row.code); }),
+      absl::StrJoin(kTypeCodes, ", ", [](std::string* out, const auto& row) { absl::StrAppend(out, row.code); }),
       ", <V2 of bf16, |V2 with --dtype bf16, and V1, which several dtypes of 8 and 4 bits are saved as, with --dtype "
       "f8_e4m3fn, f8_e5m2 or f8_e8m0fnu"));
 }
@@ -177,7 +177,7 @@ absl::Status Truncated(absl::string_view part, std::int64_t expected, std::int64
 std::string NpyHeader(const std::string& dtype, const std::vector<std::int64_t>& shape) {
   // bf16 as ml_dtypes saves it, floats of 8 bits as NumPy does.
   std::string code = DTypeBytes(dtype).value_or(0) == 1 ? "V1" : "V2";
-  for (const auto& row : kCodes) {
+  for (const auto& row : kTypeCodes) {
     if (row.dtype == dtype && !IsVoidDType(dtype)) code = std::string(row.code);
   }
   const bool text = dtype[0] == 'U';

@@ -10,12 +10,12 @@
 namespace reduced::client {
 namespace {
 
-struct Range {
+struct CodeRange {
   std::uint32_t first, last;
 };
 
 // The code points that a terminal, or the layout of text, obeys.
-constexpr Range kObeyed[] = {
+constexpr CodeRange kObeyed[] = {
     {0x00, 0x08},     {0x0a, 0x1f},     {0x7f, 0x9f},  // control characters of ISO 6429: C0 but tab, DEL, C1
     {0x061c, 0x061c},                                  // marks of direction: Unicode's Bidi_Control
     {0x200e, 0x200f}, {0x2028, 0x202e},                // separators of lines and paragraphs; more marks of direction
@@ -24,7 +24,7 @@ constexpr Range kObeyed[] = {
 
 bool IsObeyed(std::uint32_t code) {
   return std::any_of(std::begin(kObeyed), std::end(kObeyed),
-                     [code](const Range& range) { return range.first <= code && code <= range.last; });
+                     [code](const CodeRange& range) { return range.first <= code && code <= range.last; });
 }
 
 struct Character {

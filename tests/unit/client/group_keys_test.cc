@@ -32,7 +32,7 @@ using ::testing::IsEmpty;
 // The keys of a row as the oracle compares them: missing ones last, numbers as numbers, text by its characters.
 using Cell = std::tuple<bool, long double, std::u32string>;  // whether it is missing
 constexpr long double kNoNumber = 0;
-Cell Missing() { return {true, kNoNumber, {}}; }
+Cell NoCell() { return {true, kNoNumber, {}}; }
 Cell Number(long double number) { return {false, number, {}}; }
 // Each byte a character: they order as bytes do.
 Cell Bytes(const std::string& text) {
@@ -125,7 +125,7 @@ struct TextColumn {
 
 Rows RowsOfTexts(const std::vector<std::optional<std::string>>& texts) {
   Rows rows;
-  for (const auto& text : texts) rows.push_back({text.has_value() ? Bytes(*text) : Missing()});
+  for (const auto& text : texts) rows.push_back({text.has_value() ? Bytes(*text) : NoCell()});
   return rows;
 }
 
@@ -212,7 +212,7 @@ TYPED_TEST(NumbersTest, AsTheOracle) {
         }
         valid.push_back(key % 11 != 5 ? 1 : 0);
         const auto number = static_cast<long double>(numbers[i]);
-        rows.push_back({valid.back() == 0 || std::isnan(number) ? Missing() : Number(number)});
+        rows.push_back({valid.back() == 0 || std::isnan(number) ? NoCell() : Number(number)});
       }
       const ArrayView view = ArrayView::Of(numbers.get(), static_cast<std::int64_t>(count));
       ExpectAsOracle({KeyColumn::Numbers(view, {.data = valid.data()})}, rows);
@@ -298,7 +298,7 @@ TEST(GroupKeysTest, SeveralColumns) {
       years.push_back(static_cast<std::int32_t>(random() % 30) - 15);
       prices.push_back(random() % 50 == 0 ? std::nan("") : static_cast<double>(random() % 4000) / 7);
       rows[i].push_back(Number(years.back()));
-      rows[i].push_back(std::isnan(prices.back()) ? Missing() : Number(prices.back()));
+      rows[i].push_back(std::isnan(prices.back()) ? NoCell() : Number(prices.back()));
     }
     const TextColumn<std::int32_t> text(texts);
     const std::vector<KeyColumn> columns = {text.ByBits(), KeyColumn::Numbers(ArrayView::Of(years)),
