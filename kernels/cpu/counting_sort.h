@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -17,6 +16,7 @@
 #include "kernels/cpu/grouping.h"
 #include "kernels/engine/array.h"
 #include "kernels/engine/array_budget.h"
+#include "kernels/folds/elements.h"
 
 namespace reduced {
 
@@ -29,13 +29,6 @@ absl::StatusOr<T*> Allocate(std::int64_t count, ArrayBudget& budget,
   if (!room.ok()) return room.status();
   memory->push_back(*std::move(room));
   return static_cast<T*>(const_cast<void*>(memory->back()->array().data));
-}
-
-template <class T>
-T ElementAt(const std::byte* elements, std::int64_t i) {
-  T element;
-  std::memcpy(&element, elements + i * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
-  return element;
 }
 
 // A stable counting sort: calls move(row, place) with each row that is in a bucket, bucket_of(row) < buckets, and not

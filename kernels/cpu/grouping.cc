@@ -7,64 +7,20 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/str_format.h"
 #include "kernels/cpu/counting_sort.h"
 #include "kernels/cpu/for_ranges.h"
 
 namespace reduced {
-namespace {
-
-template <class T>
-absl::StatusOr<Grouping> SegmentsOf(const Segments& segments, const std::byte* elements, std::int64_t rows,
-                                    const GroupingContext& context) {
-  Grouping grouping{.groups = segments.count()};
-  const absl::StatusOr<std::int64_t*> bounds =
-      Allocate<std::int64_t>(grouping.groups + 1, context.budget, &grouping.memory);
-  if (!bounds.ok()) return bounds.status();
-  grouping.bounds = *bounds;
-  const auto stop = [&context](std::int64_t i) { return i % kPieceRows == 0 ? context.why_stop() : absl::OkStatus(); };
-  if (segments.lengths) {
-    for (std::int64_t i = 0; i < grouping.groups; ++i) {
-      if (absl::Status why = stop(i); !why.ok()) return why;
-      const std::int64_t length = ElementAt<T>(elements, i);
-      const std::int64_t before = (*bounds)[i];
-      if (length < 0 || length > rows - before) {
-        return absl::InvalidArgumentError(
-            absl::StrFormat("segments.lengths[%d]: got %d; allowed: 0 to %d, what is left "
-                            "of dimension 0",
-                            i, length, rows - before));
-      }
-      (*bounds)[i + 1] = before + length;
-    }
-    if (const std::int64_t sum = (*bounds)[grouping.groups]; sum != rows) {
-      return absl::InvalidArgumentError(
-          absl::StrFormat("segments.lengths: got a sum of %d; allowed: %d, the size of dimension 0", sum, rows));
-    }
-    return grouping;
-  }
-  std::int64_t before = 0;
-  for (std::int64_t i = 0; i <= grouping.groups; ++i) {
-    if (absl::Status why = stop(i); !why.ok()) return why;
-    const std::int64_t offset = ElementAt<T>(elements, i);
-    if (offset < before || offset > rows) {
-      return BadOffset(i, offset, before, rows);
-    }
-    (*bounds)[i] = before = offset;
-  }
-  return grouping;
-}
-
-}  // namespace
-
-absl::Status BadOffset(std::int64_t i, std::int64_t offset, std::int64_t before, std::int64_t rows) {
-  return absl::InvalidArgumentError(absl::StrFormat(
-      "segments.offsets[%d]: got %d; allowed: %d to %d, ascending within dimension 0", i, offset, before, rows));
-}
 
 absl::StatusOr<Grouping> GroupBySegments(const Segments& segments, const std::byte* bounds, std::int64_t rows,
                                          const GroupingContext& context) {
-  return segments.bounds.dtype == DType::kI32 ? SegmentsOf<std::int32_t>(segments, bounds, rows, context)
-                                              : SegmentsOf<std::int64_t>(segments, bounds, rows, context);
+  Grouping grouping{.groups = segments.count()};
+  const absl::StatusOr<std::int64_t*> offsets =
+      Allocate<std::int64_t>(grouping.groups + 1, context.budget, &grouping.memory);
+  if (!offsets.ok()) return offsets.status();
+  if (absl::Status status = CopyBounds(segments, bounds, rows, context.why_stop, *offsets); !status.ok()) return status;
+  grouping.bounds = *offsets;
+  return grouping;
 }
 
 // Counting sort of the rows by their ids.

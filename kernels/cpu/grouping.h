@@ -47,8 +47,6 @@ struct Grouping {
   bool in_order = false;  // with keys in ascending order: group g is rows bounds[g] to bounds[g + 1] - 1
 };
 
-// INVALID_ARGUMENT: offset i is `offset`, less than `before`, the one before it, or more than `rows`.
-absl::Status BadOffset(std::int64_t i, std::int64_t offset, std::int64_t before, std::int64_t rows);
 // OUT_OF_RANGE: the key of `row`, as text in `key`, is not from 0 to groups - 1.
 absl::Status BadKey(std::int64_t row, absl::string_view key, std::int64_t groups);
 
@@ -61,8 +59,7 @@ struct GroupingContext {
   bool lazily = false;
 };
 
-// `bounds`: the elements of segments.bounds. INVALID_ARGUMENT: the first of them that descends or leaves the `rows`.
-// RESOURCE_EXHAUSTED: there is no memory.
+// `bounds`: the elements of segments.bounds. Errors: those of CopyBounds; RESOURCE_EXHAUSTED: there is no memory.
 absl::StatusOr<Grouping> GroupBySegments(const Segments& segments, const std::byte* bounds, std::int64_t rows,
                                          const GroupingContext& context);
 

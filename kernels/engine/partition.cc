@@ -4,6 +4,9 @@
 
 #include "absl/strings/str_format.h"
 #include "kernels/engine/pipelines.h"
+#include "kernels/folds/elements.h"
+#include "kernels/system/read_file.h"
+#include "kernels/system/status_macros.h"
 
 namespace reduced {
 namespace {
@@ -18,6 +21,39 @@ absl::Status WrongDType(const char* field, DType got, const char* allowed) {
   return absl::InvalidArgumentError(absl::StrFormat("%s: got %s; allowed: %s", field, RowOf(got).name, allowed));
 }
 
+template <class T>
+absl::Status CopyBoundsOf(const Segments& segments, const std::byte* elements, std::int64_t rows,
+                          absl::FunctionRef<absl::Status()> why_stop, std::int64_t* to) {
+  constexpr std::int64_t kBetweenStops = 1 << 16;
+  const std::int64_t count = segments.count();
+  const auto stop = [&](std::int64_t i) { return i % kBetweenStops == 0 ? why_stop() : absl::OkStatus(); };
+  std::int64_t before = 0;
+  if (!segments.lengths) {
+    for (std::int64_t i = 0; i <= count; ++i) {
+      RETURN_IF_ERROR(stop(i));
+      const std::int64_t offset = ElementAt<T>(elements, i);
+      if (offset < before || offset > rows) return BadOffset(i, offset, before, rows);
+      to[i] = before = offset;
+    }
+    return absl::OkStatus();
+  }
+  to[0] = 0;
+  for (std::int64_t i = 0; i < count; ++i) {
+    RETURN_IF_ERROR(stop(i));
+    const std::int64_t length = ElementAt<T>(elements, i);
+    if (length < 0 || length > rows - before) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("segments.lengths[%d]: got %d; allowed: 0 to %d, what is left "
+                          "of dimension 0",
+                          i, length, rows - before));
+    }
+    to[i + 1] = before += length;
+  }
+  if (before == rows) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrFormat("segments.lengths: got a sum of %d; allowed: %d, the size of dimension 0", before, rows));
+}
+
 std::int64_t CountOf(std::span<const std::int64_t> shape) {
   std::int64_t count = std::find(shape.begin(), shape.end(), 0) == shape.end() ? 1 : 0;
   for (const std::int64_t size : shape) count = count == 0 ? 0 : count * size;
@@ -26,6 +62,16 @@ std::int64_t CountOf(std::span<const std::int64_t> shape) {
 
 }  // namespace
 
+absl::Status ReadSide(const SideArray& side, absl::FunctionRef<absl::Status()> why_stop, std::byte* to) {
+  constexpr std::int64_t kBetweenStops = 1 << 20;  // bytes
+  for (std::int64_t done = 0; done < side.bytes(); done += kBetweenStops) {
+    RETURN_IF_ERROR(why_stop());
+    const std::int64_t bytes = std::min(kBetweenStops, side.bytes() - done);
+    RETURN_IF_ERROR(ReadFile(side.array.file, side.array.offset + done, bytes, to + done));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Validate(const Segments& segments, std::span<const std::int64_t> side) {
   const char* const field = segments.lengths ? "segments.lengths" : "segments.offsets";
   if (const absl::Status status = CheckVector(field, side); !status.ok()) return status;
@@ -33,6 +79,17 @@ absl::Status Validate(const Segments& segments, std::span<const std::int64_t> si
   if (dtype != DType::kI32 && dtype != DType::kI64) return WrongDType(field, dtype, "i32, i64");
   if (segments.count() >= 0) return absl::OkStatus();
   return absl::InvalidArgumentError("segments.offsets: got none; allowed: 1 or more, one more than segments");
+}
+
+absl::Status BadOffset(std::int64_t i, std::int64_t offset, std::int64_t before, std::int64_t rows) {
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "segments.offsets[%d]: got %d; allowed: %d to %d, ascending within dimension 0", i, offset, before, rows));
+}
+
+absl::Status CopyBounds(const Segments& segments, const std::byte* elements, std::int64_t rows,
+                        absl::FunctionRef<absl::Status()> why_stop, std::int64_t* to) {
+  return segments.bounds.dtype == DType::kI32 ? CopyBoundsOf<std::int32_t>(segments, elements, rows, why_stop, to)
+                                              : CopyBoundsOf<std::int64_t>(segments, elements, rows, why_stop, to);
 }
 
 absl::Status Validate(const Keys& keys, std::span<const std::int64_t> side, std::span<const std::int64_t> shape) {

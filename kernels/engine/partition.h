@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/algebra/dtype.h"
@@ -29,6 +30,9 @@ struct SideArray {
 
   std::int64_t bytes() const { return count * RowOf(dtype).bytes; }
 };
+
+// Reads all of a side array that MayBlock. Errors: as ReadFile, or of `why_stop`, which is asked every now and then.
+absl::Status ReadSide(const SideArray& side, absl::FunctionRef<absl::Status()> why_stop, std::byte* to);
 
 // The other operand of ops about two arrays: y or weights. Its elements go with those of the array that is reduced.
 struct OtherArray {
@@ -90,6 +94,15 @@ struct Partition {
 absl::Status Validate(const Segments& segments, std::span<const std::int64_t> side);
 absl::Status Validate(const Keys& keys, std::span<const std::int64_t> side, std::span<const std::int64_t> shape);
 absl::Status Validate(const Mask& mask, std::span<const std::int64_t> side, std::span<const std::int64_t> shape);
+
+// INVALID_ARGUMENT: offset i is `offset`, less than `before`, the one before it, or more than `rows`.
+absl::Status BadOffset(std::int64_t i, std::int64_t offset, std::int64_t before, std::int64_t rows);
+
+// Writes the offsets of the segments of `rows` rows, one more than segments, to `to`. `elements`: those of
+// segments.bounds, which others may change meanwhile. INVALID_ARGUMENT: the first of them that descends or leaves the
+// rows. `why_stop` is asked every now and then; an error ends it.
+absl::Status CopyBounds(const Segments& segments, const std::byte* elements, std::int64_t rows,
+                        absl::FunctionRef<absl::Status()> why_stop, std::int64_t* to);
 
 // How an array of shape `other` goes with one of shape `shape`: as NumPy broadcasts, but that the result has the shape
 // of the latter. INVALID_ARGUMENT, with the name `field`: it does not.

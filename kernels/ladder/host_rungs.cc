@@ -3,19 +3,12 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 
 #include "kernels/algebra/monoid.h"
+#include "kernels/folds/elements.h"
 
 namespace reduced {
 namespace {
-
-template <class T>
-T ElementAt(const void* data, std::int64_t index) {
-  T element;
-  std::memcpy(&element, static_cast<const std::byte*>(data) + index * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
-  return element;
-}
 
 // Calls step(i) for i from first to end - 1, or until it is time to stop, which is asked every few hundred us.
 template <class Step>

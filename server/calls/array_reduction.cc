@@ -48,7 +48,7 @@ absl::Status ArrayReduction::Prepare(const v1::ReduceRequest& request, Operand o
 }
 
 absl::Status ArrayReduction::CheckSharded() const {
-  if (operand_.sharded != nullptr) return CheckShardable(job_, *operand_.sharded);
+  if (operand_.sharded != nullptr) return CheckShardable(job_, *operand_.sharded, sharded_sides_);
   if (sharded_sides_.empty()) return absl::OkStatus();
   const ShardedSide& side = sharded_sides_.front();
   return absl::FailedPreconditionError(
@@ -65,8 +65,11 @@ Job ArrayReduction::TakeJob(bool admitted) {
 
 void ArrayReduction::Reduce(bool admitted, Engine::Done done) {
   if (operand_.sharded == nullptr) return engine_->Reduce(TakeJob(admitted), std::move(done));
+  const absl::StatusOr<Engine*> host = call_.backend.engines.Get(EngineKind::kCpu);
+  if (!host.ok()) return std::move(done)(host.status());
   ReduceShards({.job = TakeJob(admitted),
                 .array = operand_.sharded,
+                .host = *host,
                 .sides = sharded_sides_,
                 .results = wanted_.results,
                 .payers = payers()},

@@ -89,9 +89,18 @@ bool MergesOutputs(const Job& job) {
   return !job.partition.has_value() || job.partition->grouped() || !HasRows(job.partition->layout.kept, job.spec.count);
 }
 
-absl::Status CheckShardable(const Job& job, const ShardedArray& array) {
+absl::Status CheckShardable(const Job& job, const ShardedArray& array, const std::vector<ShardedSide>& sides) {
   if (!job.partition.has_value()) return absl::OkStatus();
-  if (job.partition->segments.has_value()) return Unimplemented(array, "segments", "them", "axes, keys, where");
+  if (const std::optional<Segments>& segments = job.partition->segments) {
+    const absl::string_view field = segments->lengths ? "segments.lengths" : "segments.offsets";
+    const bool sharded = std::any_of(sides.begin(), sides.end(), [&](const auto& side) { return side.field == field; });
+    if (sharded || segments->bounds.array.space == MemorySpace::kDevice) {
+      return absl::FailedPreconditionError(
+          absl::StrFormat("%s: got an array in the memory of a GPU for an array that is cut over %s; allowed: one in "
+                          "host memory",
+                          field, array.DeviceNames()));
+    }
+  }
   if (!MergesOutputs(job)) return absl::OkStatus();
   for (const OpCall& call : job.spec.ops) {
     const std::string op = absl::StrFormat("op %s", RowOf(call.op).name);
@@ -106,6 +115,19 @@ absl::Status CheckShardable(const Job& job, const ShardedArray& array) {
     }
   }
   return absl::OkStatus();
+}
+
+ShardSegments CutSegments(const std::vector<std::int64_t>& bounds, const ArrayShard& shard) {
+  const std::int64_t begin = shard.first_row, end = begin + shard.rows, count = std::ssize(bounds) - 1;
+  const auto after = std::upper_bound(bounds.begin(), bounds.end(), begin) - bounds.begin();
+  const auto last = std::lower_bound(bounds.begin(), bounds.end(), end) - bounds.begin();
+  const std::int64_t first = std::clamp<std::int64_t>(after - 1, 0, std::max<std::int64_t>(count - 1, 0));
+  const std::int64_t to = std::clamp<std::int64_t>(last, std::min(first + 1, count), count);
+  ShardSegments segments{.first = first};
+  for (std::int64_t i = first; i <= to; ++i) {
+    segments.offsets.push_back(std::clamp(bounds[static_cast<std::size_t>(i)], begin, end) - begin);
+  }
+  return segments;
 }
 
 absl::StatusOr<Job> CutJob(const Job& whole, const ShardedArray& array, const ArrayShard& shard,

@@ -2,6 +2,7 @@
 #ifndef REDUCED_SERVER_CALLS_SHARD_JOBS_H_
 #define REDUCED_SERVER_CALLS_SHARD_JOBS_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -22,11 +23,21 @@ struct ShardedSide {
 // first dimension is kept.
 bool MergesOutputs(const Job& job);
 
-// OK, or UNIMPLEMENTED: what a job asks has no answer from the parts of a sharded array, and what has.
-absl::Status CheckShardable(const Job& job, const ShardedArray& array);
+// OK, or what a job asks that has no answer from the parts of a sharded array, and what has: UNIMPLEMENTED;
+// FAILED_PRECONDITION: bounds of segments that are not in host memory.
+absl::Status CheckShardable(const Job& job, const ShardedArray& array, const std::vector<ShardedSide>& sides);
 
-// The job about one shard, which is not empty, but for `place`, `states` and `errors`, which are those of the whole.
-// FAILED_PRECONDITION: a sharded array beside it has other elements on that device than those that go with the shard's.
+// The segments that a shard has rows of; if it has of none, but there are segments, one of which it has no row.
+struct ShardSegments {
+  std::int64_t first = 0;               // the number of the first of them
+  std::vector<std::int64_t> offsets{};  // from the shard's first row, one more than segments
+};
+// `bounds`: the offsets of all segments, ascending.
+ShardSegments CutSegments(const std::vector<std::int64_t>& bounds, const ArrayShard& shard);
+
+// The job about one shard, which is not empty, but for `place`, `states`, `errors` and the bounds of segments, which
+// are those of the whole. FAILED_PRECONDITION: a sharded array beside it has other elements on that device than those
+// that go with the shard's.
 absl::StatusOr<Job> CutJob(const Job& whole, const ShardedArray& array, const ArrayShard& shard,
                            const std::vector<ShardedSide>& sides);
 

@@ -38,6 +38,7 @@ constexpr std::size_t kOutputsBetweenStops = 1024;
 // What a device found of its shard.
 struct Part {
   const ArrayShard* shard = nullptr;
+  ShardSegments segments{};  // with segments
   Answer answer{};
   std::vector<State> states{};         // with a partition, of its outputs
   std::vector<std::byte> keys{};       // of its groups, if they were found
@@ -92,14 +93,47 @@ class ShardReduction : public std::enable_shared_from_this<ShardReduction> {
       if (!answers.ok()) return End(answers.status());
       answers_ = *std::move(answers);
     }
-    Run(job_);
+    if (!job_.partition.has_value() || !job_.partition->segments.has_value()) return Run(job_);
+    const SideArray& bounds = job_.partition->segments->bounds;  // which may be in a file
+    const Job reading{.spec = {.dtype = bounds.dtype, .count = bounds.count},
+                      .deadline = job_.deadline,
+                      .cancelled = job_.cancelled,
+                      .admitted = job_.admitted,
+                      .caller = job_.caller};
+    sharded_.host->OnLane(reading, [self = shared_from_this()](const absl::Status& lane) {
+      const absl::Status status = lane.ok() ? self->ReadBounds() : lane;
+      status.ok() ? self->Run(self->job_) : self->End(status);
+    });
   }
 
  private:
+  absl::Status ReadBounds() {
+    const Segments& segments = *job_.partition->segments;
+    const SideArray& side = segments.bounds;
+    // The bounds, those of the shards, and what a file has.
+    const auto offset_bytes = static_cast<std::int64_t>(sizeof(std::int64_t)) * (segments.count() + 1);
+    RETURN_IF_ERROR(Hold(2 * offset_bytes + (MayBlock(side.array) ? side.bytes() : 0)));
+    std::vector<std::byte> copy;
+    const auto* elements = static_cast<const std::byte*>(side.array.data);
+    if (MayBlock(side.array)) {
+      copy.resize(static_cast<std::size_t>(side.bytes()));
+      RETURN_IF_ERROR(ReadSide(
+          side, [this] { return WhyStop(job_); }, copy.data()));
+      elements = copy.data();
+    }
+    bounds_.resize(static_cast<std::size_t>(segments.count() + 1));
+    return CopyBounds(
+        segments, elements, job_.partition->rows, [this] { return WhyStop(job_); }, bounds_.data());
+  }
+
   // Has every shard answer a job about the whole array.
   void Run(const Job& asked) {
     const auto self = shared_from_this();  // another thread may be the last
     parts_.clear();
+    none_.clear();
+    for (const OpCall& op : asked.spec.ops) {
+      if (!HasAccumulator(op)) none_.push_back(NoEntries(op, asked.spec.dtype));
+    }
     for (const ArrayShard& shard : sharded_.array->shards()) {
       if (shard.count > 0) parts_.push_back({.shard = &shard});
     }
@@ -107,6 +141,11 @@ class ShardReduction : public std::enable_shared_from_this<ShardReduction> {
     for (Part& part : parts_) {
       absl::StatusOr<Job> job = CutJob(asked, *sharded_.array, *part.shard, sharded_.sides);
       if (!job.ok()) return End(job.status());
+      if (!bounds_.empty()) {
+        part.segments = CutSegments(bounds_, *part.shard);
+        const std::vector<std::int64_t>& offsets = part.segments.offsets;
+        job->partition->segments = Segments{{DType::kI64, std::ssize(offsets), {.data = offsets.data()}}};
+      }
       if (job->partition.has_value()) merges_ ? AskStates(part, &*job) : AskAnswers(part, &*job);
       jobs.push_back(*std::move(job));
     }
@@ -262,18 +301,25 @@ class ShardReduction : public std::enable_shared_from_this<ShardReduction> {
 
   bool FindsKeys() const { return job_.partition->keys.has_value() && job_.partition->groups() == 0; }
 
-  // Makes the indexes in a state those of the whole array.
-  void Place(const Part& part, State* state) const {
-    Shift(part.shard->first_row * (job_.partition->positions() / sharded_.array->rows()), state);
+  // How many positions of each output lie before the shard; of the segments, of the first one that it has rows of.
+  std::int64_t PositionsBefore(const Part& part) const {
+    const std::int64_t row = part.shard->first_row;
+    if (!bounds_.empty())
+      return std::max<std::int64_t>(0, row - bounds_[static_cast<std::size_t>(part.segments.first)]);
+    return row * (job_.partition->positions() / sharded_.array->rows());
   }
 
   absl::Status Merge(std::vector<State>* to) {
+    const std::int64_t columns = job_.partition->layout.outputs;
+    to->resize(static_cast<std::size_t>(job_.partition->groups() * columns));
+    for (State& state : *to) state.entries = none_;  // no shard has rows of some segments
     for (Part& part : parts_) {
-      to->resize(part.states.size());
+      State* const first = to->data() + part.segments.first * columns;
+      const std::int64_t before = PositionsBefore(part);
       for (std::size_t i = 0; i < part.states.size(); ++i) {
         RETURN_IF_ERROR(CheckStop(i));
-        Place(part, &part.states[i]);
-        Combine(part.states[i], &(*to)[i]);
+        if (bounds_.empty() || std::cmp_less(i, columns)) Shift(before, &part.states[i]);
+        Combine(part.states[i], &first[i]);
       }
       part.states = {};
     }
@@ -308,7 +354,7 @@ class ShardReduction : public std::enable_shared_from_this<ShardReduction> {
       }
       for (std::size_t column = 0; column < columns; ++column) {
         State& state = group.part->states[group.number * columns + column];
-        Place(*group.part, &state);
+        Shift(PositionsBefore(*group.part), &state);
         Combine(state, &(*to)[to->size() - columns + column]);
         state = {};
       }
@@ -385,6 +431,8 @@ class ShardReduction : public std::enable_shared_from_this<ShardReduction> {
   std::vector<Part> parts_;                  // of shards that are not empty, in their order
   std::atomic<std::size_t> left_ = 0;        // of these
   Answer answer_;                            // of the whole array
+  std::vector<std::int64_t> bounds_;         // of segments
+  std::vector<Entries> none_;                // of an output without elements, in this round
   std::vector<std::byte*> answers_;          // as Job::place
   std::vector<State> states_;                // merged, of the first round
   std::vector<std::byte> keys_;              // likewise, that were found

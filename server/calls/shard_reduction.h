@@ -22,6 +22,7 @@ namespace reduced::server {
 struct ShardedJob {
   Job job;                              // about the whole array; its `array` is unused. CheckShardable is OK
   const ShardedArray* array = nullptr;  // at least two of its shards are not empty
+  Engine* host = nullptr;               // on a lane of which the bounds of segments are read
   std::vector<ShardedSide> sides{};
   bool results = true;  // whether answers are wanted, or the states only
   CallPayers payers{};  // of host memory for the states of shards

@@ -405,14 +405,85 @@ TEST(ShardedReduction, OfGroupsAndMasks) {
     request.set_return_state(true);
     array.Agrees(request);
   }
-  v1::ReduceRequest segments = FromText("ops: OP_SUM");
-  *segments.mutable_segments()->mutable_offsets() = Inline<std::int32_t>(v1::DTYPE_I32, {0, 50, 97}, {3});
-  const grpc::Status status = array.Fails(segments);
-  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNIMPLEMENTED);
-  EXPECT_EQ(
-      status.error_message(),
-      "segments: got them with an array that is cut over cuda:0, cuda:1, cuda:2; allowed: axes, keys, where, or a "
-      "copy of the array on one device");
+}
+
+TEST(ShardedReduction, OfSegments) {
+  const Cluster cluster(3);
+  constexpr std::int64_t kRows = 97, kColumns = 3, kCount = kRows * kColumns;  // cut at rows 33 and 65
+  std::vector<std::uint8_t> kept;
+  for (int i = 0; i < kCount; ++i) kept.push_back(i % 3 != 0 || i > 200 ? 1 : 0);
+  const std::vector<std::vector<std::int64_t>> bounds = {{0, 50, 97},
+                                                         {0, 97},
+                                                         {0, 33, 65, 97},
+                                                         {0, 0, 5, 5, 33, 33, 34, 97, 97},
+                                                         {10, 20},
+                                                         {40, 60},
+                                                         {65, 65},
+                                                         {97, 97},
+                                                         {0, 0},
+                                                         {66, 97},
+                                                         {33, 65},
+                                                         {12, 80, 90},
+                                                         {0},
+                                                         {64, 64, 64, 66},
+                                                         {30, 31, 32, 33, 34, 35, 64, 65, 66}};
+  for (const DType dtype : {DType::kF64, DType::kI32, DType::kBF16}) {
+    const Sharded array(cluster, dtype, {kRows, kColumns}, BytesOf(test::DataKind::kUniform, dtype, kCount));
+    for (const std::string ops :
+         {"calls { op: OP_SUM } calls { op: OP_ARGMIN } calls { op: OP_MEDIAN } calls { op: OP_VAR } "
+          "calls { op: OP_DISTINCT_EXACT } calls { op: OP_FINGERPRINT } calls { op: OP_ARGTOPK top { k: 2 } } "
+          "empty: EMPTY_POLICY_FILL",
+          "ops: OP_COUNT ops: OP_MEAN ops: OP_MAX op_errors: true", "ops: OP_MIN"}) {
+      for (const std::vector<std::int64_t>& offsets : bounds) {
+        v1::ReduceRequest request = FromText(ops);
+        *request.mutable_segments()->mutable_offsets() = Inline(v1::DTYPE_I64, offsets, {std::ssize(offsets)});
+        array.Agrees(request);
+        *request.mutable_where()->mutable_elements() = Inline(v1::DTYPE_BOOL, kept, {kRows, kColumns});
+        array.Agrees(request);
+        request.clear_where();
+        std::vector<std::int32_t> lengths;
+        for (std::size_t i = 1; i < offsets.size(); ++i) {
+          lengths.push_back(static_cast<std::int32_t>(offsets[i] - offsets[i - 1]));
+        }
+        *request.mutable_segments()->mutable_lengths() = Inline(v1::DTYPE_I32, lengths, {std::ssize(lengths)});
+        array.Agrees(request);  // or is refused as by one device, unless their sum is 97
+      }
+    }
+  }
+}
+
+TEST(ShardedReduction, OfSegmentsWhoseBoundsAreElsewhere) {
+  const Cluster cluster(2);
+  const Sharded array(cluster, DType::kI32, {20}, BytesOf(test::DataKind::kUniform, DType::kI32, 20));
+  v1::ReduceRequest request = FromText("ops: OP_SUM ops: OP_COUNT");
+  for (const std::vector<std::int64_t>& bad :
+       {std::vector<std::int64_t>{0, 21}, {5, 3, 20}, {-1, 20}, {0, 10, 9, 20}, {}}) {
+    *request.mutable_segments()->mutable_offsets() = Inline(v1::DTYPE_I64, bad, {std::ssize(bad)});
+    array.Agrees(request);
+    EXPECT_EQ(array.Fails(request).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  }
+  const std::vector<std::int64_t> offsets = {0, 3, 15, 20};
+  *request.mutable_segments()->mutable_offsets() = Inline(v1::DTYPE_I64, offsets, {4});
+  const v1::ReduceResponse expected = array.Agrees(request);
+  const std::string bytes(reinterpret_cast<const char*>(offsets.data()), 32);
+  for (const std::string device : {"cpu", "cuda:1", "cuda:*"}) {
+    v1::ArrayInfo info;
+    ASSERT_TRUE(PutElements(cluster.client(), HeaderFor(DType::kI64, {4}, device), bytes, 32, &info).ok());
+    request.mutable_segments()->mutable_offsets()->clear_array();
+    request.mutable_segments()->mutable_offsets()->set_array_id(info.id());
+    request.set_array_id(array.info.id());
+    v1::ReduceResponse response;
+    const grpc::Status status = cluster.Ask(request, &response);
+    if (device == "cpu") {
+      EXPECT_EQ(AnswerOf(status, response), AnswerOf(grpc::Status::OK, expected));
+    } else {
+      EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION) << device;
+      EXPECT_EQ(status.error_message(),
+                "segments.offsets: got an array in the memory of a GPU for an array that is cut over cuda:0, cuda:1; "
+                "allowed: one in host memory");
+    }
+    ASSERT_TRUE(DeleteArray(cluster.client(), info.id()).ok());
+  }
 }
 
 TEST(ShardedReduction, OfTwoArrays) {
