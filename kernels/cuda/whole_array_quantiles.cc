@@ -116,7 +116,7 @@ absl::Status CudaLane::WholeArray::SelectInBrackets(const Source& source, const 
     Bracket& bracket = brackets[i];
     const bool is_lowest = bracket.lo == source.format.least;
     bracket.below = is_lowest ? 0 : source.count - static_cast<std::int64_t>(counted.head.at_least[i]);
-    bracket.size = std::accumulate(counted.Of(i), counted.Of(i + 1), std::int64_t{0});
+    bracket.size = static_cast<std::int64_t>(std::accumulate(counted.Of(i), counted.Of(i + 1), std::uint64_t{0}));
     bracket.first = rank;
     if (rank < selected->ranks.size() && selected->ranks[rank] < bracket.below) return status;
     while (rank < selected->ranks.size() && selected->ranks[rank] < bracket.below + bracket.size) ++rank;
