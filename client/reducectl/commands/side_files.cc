@@ -123,7 +123,7 @@ ExitCode ReadSideFiles(const SideArguments& arguments, const InputOptions& input
     std::vector<FieldColumn>* fields = nullptr;  // of a text; null: it is read as an array
     std::vector<std::string> columns{};          // of the input, that `given` may mean
   };
-  const absl::StatusOr<std::optional<Comparison>> comparison = ParseComparison(arguments.where);
+  const absl::StatusOr<std::optional<ColumnComparison>> comparison = ParseComparison(arguments.where);
   const bool compares = comparison.ok() && comparison->has_value();
   std::vector<std::string> mask_columns = {compares ? (*comparison)->column : arguments.where};
   for (const Side& side :

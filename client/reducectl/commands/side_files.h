@@ -34,8 +34,8 @@ struct SideFiles {
   std::vector<FieldColumn> key_fields{}, mask_fields{};  // instead of keys and mask, of a text beside the input
   std::vector<std::string> key_columns{};                // instead, of the input; empty: there are none
   std::string mask_column{};
-  std::optional<Comparison> comparison{};  // of the mask's column of the input
-  std::vector<std::string> notes{};        // of all of them, after the option: "--keys a.csv: ..."
+  std::optional<ColumnComparison> comparison{};  // of the mask's column of the input
+  std::vector<std::string> notes{};              // of all of them, after the option: "--keys a.csv: ..."
 
   bool encodes_keys() const { return !key_fields.empty() || !key_columns.empty(); }
 

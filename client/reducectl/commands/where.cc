@@ -70,7 +70,7 @@ std::int64_t FirstOf(const FieldColumn& column) {
 
 }  // namespace
 
-absl::StatusOr<std::optional<Comparison>> ParseComparison(absl::string_view text) {
+absl::StatusOr<std::optional<ColumnComparison>> ParseComparison(absl::string_view text) {
   const std::size_t at = text.find_first_of("<>=!");
   if (at == absl::string_view::npos) return std::nullopt;
   const auto bad = [&] {
@@ -78,7 +78,7 @@ absl::StatusOr<std::optional<Comparison>> ParseComparison(absl::string_view text
         absl::StrCat("got \"", absl::CHexEscape(text.substr(0, 60)),
                      "\"; allowed: a column, one of < <= > >= == !=, and a number or text, such as 'price > 0'"));
   };
-  Comparison comparison{.column = std::string(Strip(text.substr(0, at)))};
+  ColumnComparison comparison{.column = std::string(Strip(text.substr(0, at)))};
   for (const Op& op : kOps) {
     if (comparison.op.empty() && text.substr(at, op.text.size()) == op.text) comparison.op = std::string(op.text);
   }
@@ -97,7 +97,7 @@ absl::StatusOr<std::optional<Comparison>> ParseComparison(absl::string_view text
   return comparison;
 }
 
-absl::StatusOr<std::string> MaskOf(const FieldColumn& column, const std::optional<Comparison>& comparison) {
+absl::StatusOr<std::string> MaskOf(const FieldColumn& column, const std::optional<ColumnComparison>& comparison) {
   std::string mask(static_cast<std::size_t>(column.rows()), '\0');
   const std::int64_t first = FirstOf(column);
   if (!comparison.has_value()) {
