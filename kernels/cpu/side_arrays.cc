@@ -13,10 +13,8 @@ absl::StatusOr<const std::byte*> SideInMemory(const SideArray& side, const Job& 
   absl::StatusOr<std::unique_ptr<ArrayMemory>> room = AllocateCpuArray(side.bytes(), scratch);
   if (!room.ok()) return room.status();
   auto* const to = static_cast<std::byte*>(const_cast<void*>((*room)->array().data));
-  if (absl::Status status = ReadSide(
-          side, [&job] { return WhyStop(job); }, to);
-      !status.ok())
-    return status;
+  const auto why_stop = [&job] { return WhyStop(job); };
+  if (absl::Status status = ReadSide(side, why_stop, to); !status.ok()) return status;
   memory->push_back(*std::move(room));
   return to;
 }

@@ -42,10 +42,8 @@ absl::Status CopyBoundsOf(const Segments& segments, const std::byte* elements, s
     RETURN_IF_ERROR(stop(i));
     const std::int64_t length = ElementAt<T>(elements, i);
     if (length < 0 || length > rows - before) {
-      return absl::InvalidArgumentError(
-          absl::StrFormat("segments.lengths[%d]: got %d; allowed: 0 to %d, what is left "
-                          "of dimension 0",
-                          i, length, rows - before));
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "segments.lengths[%d]: got %d; allowed: 0 to %d, what is left of dimension 0", i, length, rows - before));
     }
     to[i + 1] = before += length;
   }

@@ -27,7 +27,7 @@ bool MergesOutputs(const Job& job);
 // FAILED_PRECONDITION: bounds of segments that are not in host memory.
 absl::Status CheckShardable(const Job& job, const ShardedArray& array, const std::vector<ShardedSide>& sides);
 
-// The segments that a shard has rows of; if it has of none, but there are segments, one of which it has no row.
+// Consecutive segments, among them all that have rows in a shard. At least one, unless there are no segments at all.
 struct ShardSegments {
   std::int64_t first = 0;               // the number of the first of them
   std::vector<std::int64_t> offsets{};  // from the shard's first row, one more than segments

@@ -115,15 +115,14 @@ class ShardReduction : public std::enable_shared_from_this<ShardReduction> {
     RETURN_IF_ERROR(Hold(2 * offset_bytes + (MayBlock(side.array) ? side.bytes() : 0)));
     std::vector<std::byte> copy;
     const auto* elements = static_cast<const std::byte*>(side.array.data);
+    const auto why_stop = [this] { return WhyStop(job_); };
     if (MayBlock(side.array)) {
       copy.resize(static_cast<std::size_t>(side.bytes()));
-      RETURN_IF_ERROR(ReadSide(
-          side, [this] { return WhyStop(job_); }, copy.data()));
+      RETURN_IF_ERROR(ReadSide(side, why_stop, copy.data()));
       elements = copy.data();
     }
     bounds_.resize(static_cast<std::size_t>(segments.count() + 1));
-    return CopyBounds(
-        segments, elements, job_.partition->rows, [this] { return WhyStop(job_); }, bounds_.data());
+    return CopyBounds(segments, elements, job_.partition->rows, why_stop, bounds_.data());
   }
 
   // Has every shard answer a job about the whole array.
@@ -162,16 +161,12 @@ class ShardReduction : public std::enable_shared_from_this<ShardReduction> {
     if (job_.states == nullptr) job->spec.precision = Precision::kExact;  // sums as exact as those of one device
     job->states = &part.states;
     job->errors = nullptr;
-    job->place = [this, &part, exact = ExactAccumulatorsFor(job->spec) != 0](
-                     std::int64_t outputs, std::int64_t groups,
-                     const std::byte* keys) -> absl::StatusOr<std::vector<std::byte*>> {
-      const auto each = static_cast<std::int64_t>(sizeof(State) + (exact ? sizeof(ExactSums) : 0));
+    exact_ = ExactAccumulatorsFor(job->spec) != 0;
+    job->place = [this, &part](std::int64_t outputs, std::int64_t groups,
+                               const std::byte* keys) -> absl::StatusOr<std::vector<std::byte*>> {
       const std::int64_t key_bytes = keys == nullptr ? 0 : groups * RowOf(job_.partition->keys->keys.dtype).bytes;
-      std::int64_t bytes = 0;
-      if (__builtin_mul_overflow(outputs, each, &bytes) || __builtin_add_overflow(bytes, key_bytes, &bytes)) {
-        bytes = std::numeric_limits<std::int64_t>::max();
-      }
-      RETURN_IF_ERROR(Hold(bytes));
+      RETURN_IF_ERROR(Hold(key_bytes));
+      RETURN_IF_ERROR(HoldStates(outputs));
       part.keys.assign(keys, keys + key_bytes);
       return std::vector<std::byte*>();
     };
@@ -197,6 +192,14 @@ class ShardReduction : public std::enable_shared_from_this<ShardReduction> {
     const absl::MutexLock lock(&mutex_);
     leases_.push_back(std::move(lease));
     return absl::OkStatus();
+  }
+
+  // For the states of so many outputs, without what is in their entries.
+  absl::Status HoldStates(std::int64_t outputs) {
+    const std::size_t each = sizeof(State) + none_.size() * sizeof(Entries) + (exact_ ? sizeof(ExactSums) : 0);
+    std::int64_t bytes = 0;
+    if (__builtin_mul_overflow(outputs, each, &bytes)) bytes = std::numeric_limits<std::int64_t>::max();
+    return Hold(bytes);
   }
 
   void Ended(Part& part, absl::StatusOr<Answer> answer) {
@@ -304,14 +307,16 @@ class ShardReduction : public std::enable_shared_from_this<ShardReduction> {
   // How many positions of each output lie before the shard; of the segments, of the first one that it has rows of.
   std::int64_t PositionsBefore(const Part& part) const {
     const std::int64_t row = part.shard->first_row;
-    if (!bounds_.empty())
+    if (!bounds_.empty()) {
       return std::max<std::int64_t>(0, row - bounds_[static_cast<std::size_t>(part.segments.first)]);
+    }
     return row * (job_.partition->positions() / sharded_.array->rows());
   }
 
   absl::Status Merge(std::vector<State>* to) {
-    const std::int64_t columns = job_.partition->layout.outputs;
-    to->resize(static_cast<std::size_t>(job_.partition->groups() * columns));
+    const std::int64_t columns = job_.partition->layout.outputs, outputs = job_.partition->groups() * columns;
+    RETURN_IF_ERROR(HoldStates(outputs));
+    to->resize(static_cast<std::size_t>(outputs));
     for (State& state : *to) state.entries = none_;  // no shard has rows of some segments
     for (Part& part : parts_) {
       State* const first = to->data() + part.segments.first * columns;
@@ -344,6 +349,10 @@ class ShardReduction : public std::enable_shared_from_this<ShardReduction> {
       }
     }
     std::stable_sort(groups.begin(), groups.end(), [](const Group& a, const Group& b) { return a.key < b.key; });
+    std::size_t different = 0;
+    for (std::size_t i = 0; i < groups.size(); ++i) different += i == 0 || groups[i - 1].key != groups[i].key ? 1 : 0;
+    RETURN_IF_ERROR(HoldStates(static_cast<std::int64_t>(different * columns)));
+    to->reserve(different * columns);
     for (std::size_t i = 0; i < groups.size(); ++i) {
       RETURN_IF_ERROR(CheckStop(i));
       const Group& group = groups[i];
@@ -433,6 +442,7 @@ class ShardReduction : public std::enable_shared_from_this<ShardReduction> {
   Answer answer_;                            // of the whole array
   std::vector<std::int64_t> bounds_;         // of segments
   std::vector<Entries> none_;                // of an output without elements, in this round
+  bool exact_ = false;                       // whether states have exact sums, in this round
   std::vector<std::byte*> answers_;          // as Job::place
   std::vector<State> states_;                // merged, of the first round
   std::vector<std::byte> keys_;              // likewise, that were found

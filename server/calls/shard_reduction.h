@@ -1,7 +1,7 @@
 // One reduction of a sharded array from start to end:
 //
 //   1. The job is cut into one for each shard (shard_jobs.h), which go to the engines of their devices at once: no
-//      thread waits for them.
+//      thread waits for them. The bounds of segments are read before that, on a lane of the CPU engine.
 //   2. The first error that is not about the elements ends all of them, by the flag of the job. Of errors about the
 //      elements that of the first shard counts, as if one device had met it.
 //   3. The last shard to end joins what they found, on its lane: the states of the same outputs are merged in the order

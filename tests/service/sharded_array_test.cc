@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,7 +17,9 @@
 #include "kernels/engine/array_budget.h"
 #include "kernels/engine/why_stop.h"
 #include "tests/service/array_calls.h"
+#include "tests/service/sharer.h"
 #include "tests/service/test_server.h"
+#include "tests/support/becomes.h"
 #include "tests/support/data.h"
 #include "tests/support/runs.h"
 
@@ -485,6 +488,70 @@ TEST(ShardedReduction, OfSegmentsWhoseBoundsAreElsewhere) {
     }
     ASSERT_TRUE(DeleteArray(cluster.client(), info.id()).ok());
   }
+  // A file, which is read: 1, 2 ... 20.
+  std::vector<std::int32_t> numbers(20);
+  std::iota(numbers.begin(), numbers.end(), 1);
+  *request.mutable_segments()->mutable_offsets() = Inline(v1::DTYPE_I32, numbers, {20});
+  request.clear_array_id();
+  const v1::ReduceResponse wanted = array.Agrees(request);
+  Sharer sharer(InfoOf(*cluster.server).region_socket());
+  const Descriptor memory(NumbersInMemory(20));
+  request.mutable_segments()->mutable_offsets()->mutable_region()->set_token(sharer.Share(memory).token());
+  request.set_array_id(array.info.id());
+  v1::ReduceResponse response;
+  grpc::Status status = cluster.Ask(request, &response);
+  EXPECT_EQ(AnswerOf(status, response), AnswerOf(grpc::Status::OK, wanted));
+  ASSERT_EQ(ftruncate(memory, 40), 0);  // the owner takes half of it away
+  status = cluster.Ask(request, &response);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_THAT(status.error_message(), HasSubstr("memory has shrunk"));
+}
+
+// Also those of segments that no GPU has rows of.
+TEST(ShardedReduction, StatesTakeMemoryOfTheBudget) {
+  ServerOptions options;
+  options.engines.memory = std::make_shared<MemoryBudget>(64 * kMiB);
+  const MemoryBudget& memory = *options.engines.memory;
+  const Cluster cluster(2, 1 << 24, options);
+  constexpr std::int64_t kColumns = 64;
+  const Sharded array(cluster, DType::kI32, {4, kColumns}, std::string(4 * 4 * kColumns, '\1'));
+  for (const std::int64_t segments : {100, 10'000}) {
+    std::vector<std::int64_t> offsets(static_cast<std::size_t>(segments), 0);
+    offsets.push_back(4);
+    v1::ReduceRequest request = FromText("ops: OP_COUNT");
+    *request.mutable_segments()->mutable_offsets() = Inline(v1::DTYPE_I64, offsets, {std::ssize(offsets)});
+    request.set_array_id(array.info.id());
+    v1::ReduceResponse response;
+    const grpc::Status status = cluster.Ask(request, &response);
+    const bool fits = segments == 100;
+    EXPECT_EQ(status.error_code(), fits ? grpc::StatusCode::OK : grpc::StatusCode::RESOURCE_EXHAUSTED);
+    if (!fits) {
+      EXPECT_THAT(status.error_message(), HasSubstr("the states of a sharded array"));
+    }
+    EXPECT_TRUE(Becomes(kPatience, [&memory] { return memory.taken() == 0; }));
+  }
+}
+
+TEST(ShardedReduction, OfTwoArraysBySegments) {
+  const Cluster cluster(3);
+  const std::vector<std::int64_t> shape = {31, 4};
+  const Sharded x(cluster, DType::kF32, shape, BytesOf(test::DataKind::kUniform, DType::kF32, 124));
+  const std::string elements = BytesOf(test::DataKind::kUniform, DType::kF32, 124, 9);
+  for (const std::vector<std::int64_t>& of_y : std::vector<std::vector<std::int64_t>>{{31, 4}, {31, 1}, {1, 4}, {}}) {
+    for (const std::vector<std::int64_t>& offsets : {std::vector<std::int64_t>{0, 31}, {0, 3, 25, 31}, {12, 12, 20}}) {
+      v1::ReduceRequest request =
+          FromText("calls { op: OP_DOT } calls { op: OP_COV } calls { op: OP_COMPARE } empty: EMPTY_POLICY_FILL");
+      *request.mutable_segments()->mutable_offsets() = Inline(v1::DTYPE_I64, offsets, {std::ssize(offsets)});
+      *request.mutable_y()->mutable_array() = HeaderFor(DType::kF32, of_y).array();
+      request.mutable_y()->set_inline_data(elements.substr(0, 4 * CountOf(of_y)));
+      x.Agrees(request);
+    }
+  }
+  v1::ReduceRequest request = FromText("calls { op: OP_WEIGHTED_MEDIAN }");
+  *request.mutable_segments()->mutable_offsets() = Inline<std::int64_t>(v1::DTYPE_I64, {0, 31}, {2});
+  *request.mutable_weights()->mutable_array() = HeaderFor(DType::kF32, shape).array();
+  request.mutable_weights()->set_inline_data(elements);
+  EXPECT_EQ(x.Fails(request).error_code(), grpc::StatusCode::UNIMPLEMENTED);
 }
 
 TEST(ShardedReduction, OfTwoArrays) {
