@@ -13,7 +13,7 @@
 namespace reduced {
 
 // How elements get from device memory to threads.
-enum class ElementSource : std::uint8_t {
+enum class ElementPath : std::uint8_t {
   kDirect,  // they are neighbours
   kSpan,    // a block copies the whole span of its outputs, which lie end to end, to shared memory
   kEach,    // a block copies each of them to shared memory
@@ -24,9 +24,9 @@ struct OutputShare {
   std::int64_t shortest = -1;  // those of more positions
   std::int64_t longest = 0;    // and of at most so many
   int width = 1;               // threads of an output
-  ElementSource source = ElementSource::kDirect;
+  ElementPath source = ElementPath::kDirect;
   bool vectors = false;  // outputs begin and end at multiples of 16 bytes
-  // Of ElementSource::kEach:
+  // Of ElementPath::kEach:
   bool in_order = false;  // elements lie at a constant distance, and none is masked
   bool masked = false;
   bool across = false;  // neighbouring threads copy elements of neighbouring outputs
@@ -36,7 +36,7 @@ struct OutputShare {
 
 // Where a thread finds the elements of its output: in the array, or in a copy in shared memory.
 template <class Word>
-struct OutputElements {
+struct ThreadElements {
   const Word* data = nullptr;
   const bool* there = nullptr;  // which elements count; null: all of them
   int end = 0;
@@ -129,12 +129,12 @@ __device__ void CopyEach(const QuantilesLaunch& launch, const OutputShare& share
 
 // The elements of output `mine` of a block, which is `part`. `leads`: one thread of each output.
 template <class Word>
-__device__ OutputElements<Word> ElementsOf(const QuantilesLaunch& launch, const OutputShare& share,
+__device__ ThreadElements<Word> ElementsOf(const QuantilesLaunch& launch, const OutputShare& share,
                                            const GroupPart& part, int mine, int outputs, bool leads,
                                            std::byte* memory) {
-  OutputElements<Word> elements{.data = static_cast<const Word*>(launch.array.data) + part.start,
+  ThreadElements<Word> elements{.data = static_cast<const Word*>(launch.array.data) + part.start,
                                 .end = static_cast<int>(part.end)};
-  if (share.source == ElementSource::kSpan) {
+  if (share.source == ElementPath::kSpan) {
     const auto width = static_cast<std::int64_t>(sizeof(Word)), row = launch.positions * width;
     const std::int64_t first = std::int64_t{blockIdx.x} * outputs;
     const std::int64_t rows = min(std::int64_t{outputs}, launch.count - first);
@@ -142,7 +142,7 @@ __device__ OutputElements<Word> ElementsOf(const QuantilesLaunch& launch, const 
     elements.data = reinterpret_cast<const Word*>(CopySpan(from, rows * row, memory) + mine * row);
     const int units = elements.end / (share.vectors ? 16 / static_cast<int>(width) : 1);
     elements.turn = units == 0 ? 0 : mine % units;
-  } else if (share.source == ElementSource::kEach) {
+  } else if (share.source == ElementPath::kEach) {
     auto* const parts = reinterpret_cast<GroupPart*>(memory);
     auto* const copies = reinterpret_cast<Word*>(parts + outputs);
     auto* const there = reinterpret_cast<bool*>(copies + outputs * share.pitch);

@@ -1,5 +1,6 @@
 """What configuring a build promises: the tests that ctest sees, and rooms that include only what they link."""
 
+import collections
 import os
 import pathlib
 import re
@@ -113,6 +114,31 @@ class BuildTest(unittest.TestCase):
         status, output = self.configure(self.folder)
         self.assertNotEqual(status, 0, output)
         self.assertIn("kernels/low/new/it.h is in no room", output)
+
+
+def types_of(source):
+    """The types that a source defines for others: their namespace and name. Those of unnamed namespaces are its own."""
+    namespaces = []
+    for line in source.read_text(encoding="utf-8").splitlines():
+        if opened := re.match(r"namespace ?([\w:]*) \{$", line):
+            namespaces.append(opened[1])
+        elif re.match(r"\}  // namespace", line) and namespaces:
+            namespaces.pop()
+        elif "" not in namespaces and (found := re.match(r"(?:struct|class|enum class|union) (?:REDUCED_EXPORT )?(\w+)(?: final)?(?: : [^;(]*)? \{", line)):
+            yield "::".join([*namespaces, found[1]])
+
+
+class NamesTest(unittest.TestCase):
+    def test_no_type_is_defined_twice(self):
+        """The linker takes one destructor for both, whichever."""
+        where = collections.defaultdict(set)
+        for room in ("proto", "kernels", "server", "client"):
+            for suffix in ("h", "cuh", "cc", "cu"):
+                for source in (ROOT / room).rglob(f"*.{suffix}"):
+                    for name in types_of(source):
+                        where[name].add(str(source.relative_to(ROOT)))
+        self.assertGreater(len(where), 500)
+        self.assertEqual({name: files for name, files in where.items() if len(files) > 1}, {})
 
 
 if __name__ == "__main__":
