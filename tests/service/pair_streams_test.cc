@@ -8,6 +8,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -54,7 +55,9 @@ std::string Random(std::int64_t count, std::uint64_t seed) {
   std::mt19937_64 random(seed);
   std::string bytes(static_cast<std::size_t>(count) * sizeof(T), '\0');
   for (std::size_t i = 0; i < static_cast<std::size_t>(count); ++i) {
-    const T value = static_cast<T>(static_cast<double>(random() % 20'001) / 16 - 400);
+    const std::uint64_t number = random();
+    const T value = std::is_integral_v<T> ? static_cast<T>(number)
+                                          : static_cast<T>(static_cast<double>(number % 20'001) / 16 - 400);
     std::memcpy(&bytes[i * sizeof(T)], &value, sizeof(T));
   }
   return bytes;
