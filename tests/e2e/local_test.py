@@ -75,11 +75,19 @@ class LocalTest(harness.ServedTest):
         self.assertIn("in this process", text)
         self.assertIn("calibration", text)
 
+    def test_who_takes_it(self):
+        array = self.save(np.arange(12.0).reshape(4, 3))
+        commands = {"reduce": [array], "describe": [array], "histogram": [array], "compare": [array, array], "fingerprint": [array],
+                    "corr": [array], "info": [], "ops": [], "pipelines": []}
+        for command, arguments in commands.items():
+            self.assertTrue(self.answers(command, *arguments, server="local:"), command)
+        *names, last = commands
+        error = f"server: got \"local:\"; allowed: the address of a server; local: is for {', '.join(names)} and {last}"
+        for command in (["health"], ["doctor"], ["ladder"], ["arrays", "list"], ["arrays", "put", array], ["loadtest"]):
+            self.check_failure(USAGE, [error], *command, server="local:")
+
     def test_errors(self):
         array = self.save(np.arange(3.0))
-        server = ["server: got \"local:\"; allowed: the address of a server; local: is for reduce, describe, histogram, info, ops and pipelines"]
-        for command in (["health"], ["doctor"], ["ladder"], ["arrays", "list"], ["arrays", "put", array], ["loadtest"]):
-            self.check_failure(USAGE, server, *command, server="local:")
         self.check_failure(USAGE, ["got --array without files with --server local:; allowed: files"], "reduce", "--array", "x",
                            server="local:")
         for via in ("inline", "stream", "session", "region"):

@@ -335,7 +335,7 @@ class _Reducer(Ops[np.number[Any], np.float64, int, np.bool_, npt.NDArray[Any], 
         without: Error | None = None  # why there are no quartiles
         try:
             result = self._answer(array, there, (*_DESCRIBE, _QUARTILES), asked, interrupt)
-        except (UnimplementedError, ResourceExhaustedError) as why:  # of a GPU's memory, or too large to be read as a whole
+        except (UnimplementedError, ResourceExhaustedError) as why:  # too large to be read as a whole, say
             without = why
             result = self._answer(array, there, _DESCRIBE, asked, interrupt)
         result._describes(_QUARTILES, _DESCRIBED, without)

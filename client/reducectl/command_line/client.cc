@@ -32,9 +32,8 @@ ClientOptions ClientOptionsOf(const CommonOptions& common, absl::Duration defaul
 
 std::unique_ptr<Client> MakeClient(const CommonOptions& common, absl::Duration default_timeout, int connections) {
   if (common.server == kLocal) {
-    std::cerr << "reducectl: server: got \"local:\"; allowed: the address of a server; local: is for reduce, describe, "
-                 "histogram, "
-                 "info, ops and pipelines\n";
+    std::cerr << "reducectl: server: got \"local:\"; allowed: the address of a server; local: is for "
+              << REDUCECTL_LOCAL_COMMANDS << "\n";
     return nullptr;
   }
   absl::StatusOr<std::unique_ptr<Client>> client =

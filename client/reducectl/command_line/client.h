@@ -17,10 +17,13 @@ namespace reduced::client {
 // The --server that is no server: this process reduces, by the CPU engine that a server has.
 inline constexpr char kLocal[] = "local:";
 
+// The commands that take it; a literal, for texts.
+#define REDUCECTL_LOCAL_COMMANDS "reduce, describe, histogram, compare, fingerprint, corr, info, ops and pipelines"
+
 // What to do if no server answers.
 inline constexpr char kNoServerAdvice[] =
-    "start a server with `reduced`, or name another one with --server or REDUCED_SERVER; reduce, describe, histogram, "
-    "compare, corr, info, ops and pipelines need none with --server local:";
+    "start a server with `reduced`, or name another one with --server or REDUCED_SERVER; " REDUCECTL_LOCAL_COMMANDS
+    " need none with --server local:";
 
 struct CommonOptions {
   std::string server = ClientOptions().server;

@@ -26,8 +26,7 @@ struct TextOption {
 constexpr TextOption kTextOptions[] = {
     {"--server", "REDUCED_SERVER", "ADDRESS",
      "the server: host:port, unix:/path, dns:///name:port or another gRPC target; several: host:port,host:port; "
-     "local:, "
-     "for reduce, describe, histogram, info, ops and pipelines: none, the CPU engine runs in this process",
+     "local:, for " REDUCECTL_LOCAL_COMMANDS ": none, the CPU engine runs in this process",
      &CommonOptions::server},
     {"--tls-ca", "REDUCED_TLS_CA", "FILE",
      "use TLS and check the server's certificate against the CA certificates in this PEM file; system: those that this "

@@ -81,8 +81,8 @@ class Asker {
   }
 
   // The answers to all ops, by `reduce`, which makes a call with these. Of a lenient question the ops of the
-  // distribution are left out, and `source` named, where only they cannot be answered: of an array in the memory of a
-  // GPU, or too large to be read as a whole.
+  // distribution are left out, and `source` named, where only they cannot be answered: of an array that is too large to
+  // be read as a whole, say.
   template <class Reduce>
   absl::StatusOr<Reply> ReduceAll(const std::string& source, const Reduce& reduce) {
     absl::StatusOr<Reply> reply = reduce(question_.ops);
