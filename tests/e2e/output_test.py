@@ -9,7 +9,7 @@ from harness import np
 
 CONNECTION, DATA_ERROR = 3, 5
 NO_SERVER = "127.0.0.1:1"
-LOCAL = "reduce, describe, histogram, compare, corr, info, ops and pipelines need none with --server local:"
+LOCAL = "reduce, describe, histogram, compare, fingerprint, corr, info, ops and pipelines need none with --server local:"
 
 
 class OutputTest(harness.ServedTest):

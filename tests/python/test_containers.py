@@ -429,8 +429,8 @@ def lateness(work):
 
     before = signal.signal(signal.SIGALRM, ring)
     try:
-        due[0] = time.monotonic() + 0.03
-        signal.setitimer(signal.ITIMER_REAL, 0.03)
+        due[0] = time.monotonic() + 0.01
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
         work()
     except Alarm as alarm:
         return alarm.args[0]
