@@ -17,7 +17,7 @@ namespace reduced::client {
 // The --server that is no server: this process reduces, by the CPU engine that a server has.
 inline constexpr char kLocal[] = "local:";
 
-// The commands that take it; a literal, for texts.
+// The commands that take it. It is a macro so that string literals can contain it.
 #define REDUCECTL_LOCAL_COMMANDS "reduce, describe, histogram, compare, fingerprint, corr, info, ops and pipelines"
 
 // What to do if no server answers.
