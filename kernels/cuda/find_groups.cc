@@ -29,11 +29,16 @@ absl::Status CudaLane::GroupReduction::FindGroups() {
   const Keys& keys = *partition_.keys;
   if (keys.groups == 0) {
     const absl::Status status = FindKeys();
+    if (status.ok() && HasBrackets()) return FillBrackets(DType::kU32, ids_, /*drop=*/true);
     return status.ok() && HasTables() ? FillTables(DType::kU32, ids_, /*drop=*/true) : status;
   }
   const absl::StatusOr<const std::byte*> held = Hold(keys.keys.array, keys.keys.count, RowOf(keys.keys.dtype).bytes);
   if (!held.ok()) return held.status();
   grouping_.groups = keys.groups;
+  if (HasBrackets()) {
+    const absl::Status status = FillBrackets(keys.keys.dtype, *held, keys.drop);
+    if (!status.ok() || brackets_.has_value()) return status;
+  }
   if (!HasTables()) return CheckKeys(*held);
   if (HasRowsInParts() && !CanSortGivenKeys()) {
     const absl::Status status = CheckKeys(*held);

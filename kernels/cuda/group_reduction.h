@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -20,6 +21,7 @@
 #include "kernels/cuda/arrays.h"
 #include "kernels/cuda/find_groups.h"
 #include "kernels/cuda/groups.h"
+#include "kernels/cuda/key_quantiles.h"
 #include "kernels/cuda/key_tables.h"
 #include "kernels/cuda/lane.h"
 #include "kernels/engine/engine.h"
@@ -154,6 +156,8 @@ class CudaLane::GroupReduction {
   bool CanSortGivenKeys() const;
   // Does so in device memory that *held frees, if there is any, and has *any add those.
   absl::Status OrderRowsInParts(KeyTablesLaunch* any, std::vector<std::unique_ptr<ArrayMemory>>* held);
+  // The rows and their keys, for kernels that read both.
+  KeyTablesLaunch KeyedRows(DType dtype, const void* keys, bool drop) const;
   // Adds all rows to tables_; these are empty if a table doesn't take all rows, or there is no memory for it. Keys that
   // are outside and not to be dropped are an error.
   absl::Status FillTables(DType dtype, const void* keys, bool drop);
@@ -163,6 +167,13 @@ class CudaLane::GroupReduction {
   absl::Status AnswerFromRecords(const std::int64_t* outputs, std::int64_t count);
   // Adds what a table has of a group to its state, which has its counts.
   void AddTo(const FilledTable& from, const KeyRecord& record, std::int64_t group, State* state) const;
+
+  // In key_quantiles.cc.
+  // Whether quantiles by key take less time by brackets than by sorting the rows.
+  bool HasBrackets() const;
+  // Sets brackets_, unless they miss a rank, or too many elements lie within them, or there is no memory for these.
+  // Keys that are outside and not to be dropped are an error.
+  absl::Status FillBrackets(DType dtype, const void* keys, bool drop);
 
   // Of a job whose ops are quantiles. In quantiles.cc. UNIMPLEMENTED: there are no kernels for so long outputs.
   absl::Status AnswerQuantiles();
@@ -219,8 +230,9 @@ class CudaLane::GroupReduction {
   const std::int64_t* bounds_ = nullptr;  // of groups, in device memory; null: there are none, or only grouping_.bounds
   // With keys: the group of each row, in device memory; null: tables that read given keys answer.
   std::uint32_t* ids_ = nullptr;
-  std::vector<FilledTable> tables_;     // empty: the rows are sorted
-  std::int64_t grouped_positions_ = 0;  // of all groups, about
+  std::vector<FilledTable> tables_;      // empty: the rows are sorted
+  std::optional<KeyBrackets> brackets_;  // likewise, without any
+  std::int64_t grouped_positions_ = 0;   // of all groups, about
   std::int64_t outputs_ = 0;
   std::vector<std::byte*> answers_;  // of each op
   Layout names_;                     // of the outputs, for messages

@@ -65,7 +65,7 @@ absl::Status CudaLane::GroupReduction::Run() {
 
 absl::Status CudaLane::GroupReduction::AnswerAll() {
   absl::Status status;
-  if (keyed_ && partition_.rows > 0) status = SortRows();
+  if (keyed_ && partition_.rows > 0 && !brackets_.has_value()) status = SortRows();
   SetPositions();
   if (status.ok() && is_quantiles_) return AnswerQuantiles();
   if (status.ok() && !quick_.empty()) {

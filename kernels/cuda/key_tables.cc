@@ -200,19 +200,24 @@ absl::Status CudaLane::GroupReduction::OrderRowsInParts(KeyTablesLaunch* any,
   return absl::OkStatus();
 }
 
+KeyTablesLaunch CudaLane::GroupReduction::KeyedRows(DType dtype, const void* keys, bool drop) const {
+  KeyTablesLaunch rows;
+  rows.array = array_;
+  if (ids_ != nullptr) rows.array.mask = nullptr;
+  rows.key_dtype = dtype;
+  rows.keys = keys;
+  rows.drop = drop;
+  rows.rows = partition_.rows;
+  rows.multiprocessors = lane_.multiprocessors_;
+  rows.most_shared_bytes = lane_.shared_bytes_;
+  rows.header = reinterpret_cast<KeyTablesHeader*>(state_slot().device);
+  rows.stream = lane_.kernel_stream_;
+  return rows;
+}
+
 absl::Status CudaLane::GroupReduction::FillTables(DType dtype, const void* keys, bool drop) {
   const StageRange range("fill tables");
-  KeyTablesLaunch any;
-  any.array = array_;
-  if (ids_ != nullptr) any.array.mask = nullptr;
-  any.key_dtype = dtype;
-  any.keys = keys;
-  any.drop = drop;
-  any.rows = partition_.rows;
-  any.multiprocessors = lane_.multiprocessors_;
-  any.most_shared_bytes = lane_.shared_bytes_;
-  any.header = reinterpret_cast<KeyTablesHeader*>(state_slot().device);
-  any.stream = lane_.kernel_stream_;
+  KeyTablesLaunch any = KeyedRows(dtype, keys, drop);
   const std::int64_t spare_taken = spare_taken_;
   std::vector<std::unique_ptr<ArrayMemory>> in_parts;
   if (HasRowsInParts() && (ids_ != nullptr || CanSortGivenKeys())) {

@@ -1,7 +1,8 @@
 // Quantiles of all outputs of a partition, whatever their number, on a CUDA device. Outputs of moderate length are
 // answered by launches for many of them (quantiles.h), longer ones one after the other, as arrays (whole_array.h).
 //
-// By key the elements are sorted by their groups first. Of 1 GiB of f32 by 1,000 keys that is most of what is to be
+// A few quantiles by key of groups with many elements are answered from brackets (key_quantiles.h). For others the
+// elements are sorted by their groups first. Of 1 GiB of f32 by 1,000 keys that would be most of what is to be
 // expected: the keys are checked (2 plain reads), CUB sorts by 10 bits in two passes (9), and the groups, which do not
 // fit in registers, are counted and read once more for the keys of one bin (2).
 #include "kernels/cuda/quantiles.h"
@@ -35,7 +36,7 @@ std::int64_t CudaLane::LongestOfMany(std::int64_t positions, int multiprocessors
 }
 
 absl::Status CudaLane::GroupReduction::AnswerQuantiles() {
-  if (absl::Status status = HoldBounds(); !status.ok()) return status;
+  if (absl::Status status = brackets_.has_value() ? absl::OkStatus() : HoldBounds(); !status.ok()) return status;
   for (std::size_t op = 0; op < job_.spec.ops.size(); ++op) {
     if (absl::Status status = AnswerQuantiles(op); !status.ok()) return status;
   }
@@ -83,7 +84,8 @@ absl::Status CudaLane::GroupReduction::AnswerQuantiles(std::size_t op) {
     launch.first = first;
     launch.count = std::min(size, outputs_ - first);
     launch.left = reinterpret_cast<std::uint8_t*>(launch.answers) + launch.count * answer_bytes;
-    status = Launch([&] { return LaunchQuantiles(launch); }, 0);
+    status = Launch(
+        [&] { return brackets_.has_value() ? LaunchBracketAnswers(launch, *brackets_) : LaunchQuantiles(launch); }, 0);
     if (status.ok()) {
       status =
           lane_.CopyToHost(job_, launch.answers, launch.count * (answer_bytes + 1),

@@ -16,11 +16,11 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "kernels/algebra/sort_key.h"
 #include "kernels/cuda/group_elements.cuh"
 #include "kernels/cuda/key_planes.cuh"
 #include "kernels/cuda/long_quantiles.cuh"
 #include "kernels/cuda/output_elements.cuh"
+#include "kernels/cuda/quantile_answer.cuh"
 #include "kernels/cuda/quantiles.h"
 #include "kernels/cuda/selection.h"
 #include "kernels/folds/quantile_points.h"
@@ -38,29 +38,6 @@ constexpr int kLongThreads = 512;
 constexpr std::int64_t kSortedBytes = 32 << 10;  // of the keys that a block sorts
 template <class Word>
 constexpr int kMostThreads = sizeof(Word) == 8 ? 512 : 1024;  // of a block, whose registers have all planes
-
-// The answer from the two neighbours of a quantile: FinishQuantiles of folds/quantile_answers.h.
-template <class Word>
-__device__ void Answer(const QuantilesLaunch& launch, std::int64_t i, bool is_known, Word lower, Word higher,
-                       double weight) {
-  VisitDType(launch.dtype, [&]<class T>(std::type_identity<T>) {
-    if constexpr (sizeof(T) == sizeof(Word)) {
-      using Key = SortKey<T>;
-      if (!AnswersInF64(launch.method)) {
-        const T none = kIsFloat<T> ? Key::Element(Key::kNan) : T{};
-        reinterpret_cast<T*>(launch.answers)[i] = is_known ? Key::Element(lower) : none;
-        return;
-      }
-      reinterpret_cast<double*>(launch.answers)[i] =
-          is_known ? BetweenElements(Key::Element(lower), Key::Element(higher), weight, launch.is_median)
-                   : __longlong_as_double(0x7ff8'0000'0000'0000);
-    }
-  });
-}
-
-__device__ inline std::uint8_t LeftOf(const QuantilesLaunch& launch, unsigned ranked, unsigned nans) {
-  return ranked > 0 || (nans > 0 && !launch.omit_nan) ? kAnswered : kNotKnown;
-}
 
 template <class Word, TeamKind kKind>
 __global__ void __launch_bounds__(kMostThreads<Word>)

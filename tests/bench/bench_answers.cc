@@ -2,9 +2,9 @@
 // the time from the call to the answers in host memory, and of the kernels alone, in plain reads of the same bytes.
 // Each answer is compared with that of the CPU engine.
 //
-// usage: bench_answers [MIB [REPEATS [whole|others|parts|pairs|slices|bytes|bits]]]: only whole arrays of normal or of
-// other data, quantiles of many outputs, ops about two arrays, those along axes and matrices of columns, elements of 8
-// bits, or fingerprints and comparisons
+// usage: bench_answers [MIB [REPEATS [whole|others|parts|keys|pairs|slices|bytes|bits]]]: only whole arrays of normal
+// or of other data, quantiles of many outputs, ops about two arrays, those along axes and matrices of columns, elements
+// of 8 bits, or fingerprints and comparisons
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -217,11 +217,11 @@ class Bench {
     return right;
   }
 
-  // The same of quantiles of many outputs.
-  bool RunParts(DType dtype, const DataRow& data) {
+  // The same of quantiles of many outputs; keyed: of those that have keys.
+  bool RunParts(DType dtype, const DataRow& data, bool keyed) {
     Write(dtype, data, 0, &host_, *memory_);
     const std::int64_t count = bytes_ / RowOf(dtype).bytes;
-    host_keys_.resize(static_cast<std::size_t>(RowOf(dtype).bytes < 4 ? 1 : count));
+    host_keys_.resize(static_cast<std::size_t>(count));
     for (std::size_t i = 0; i < host_keys_.size(); ++i) host_keys_[i] = static_cast<std::int32_t>(Mix(i) % 1000);
     const auto key_bytes = static_cast<std::int64_t>(host_keys_.size() * sizeof(host_keys_[0]));
     absl::StatusOr<std::unique_ptr<ArrayMemory>> memory = gpu_.Allocate(key_bytes);
@@ -231,7 +231,7 @@ class Bench {
     if (const absl::Status status = keys_->Write(0, keys, key_bytes); !status.ok()) Fail(status);
     bool right = true;
     for (const PartRow& part : kParts) {
-      if (part.keys > 0 && RowOf(dtype).bytes < 4) continue;  // what is sorted would take many times the array
+      if ((part.keys > 0) != keyed) continue;
       const std::vector<CallRow> calls = Calls(dtype);
       for (std::size_t i = 0; i < (part.rows >= 256 ? 3 : 2); ++i) right = Run(dtype, data, part, calls[i]) && right;
     }
@@ -394,7 +394,13 @@ int Main(int argc, char** argv) {
     if (runs("bits")) right = bench.RunComparisons(dtype) && right;
   }
   for (const DType dtype : {DType::kF32, DType::kF64, DType::kU8}) {
-    if (runs("parts")) right = bench.RunParts(dtype, kNormal) && right;
+    if (runs("parts")) right = bench.RunParts(dtype, kNormal, /*keyed=*/false) && right;
+  }
+  for (const DType dtype : {DType::kF32, DType::kF64, DType::kF16, DType::kU8}) {
+    if (runs("keys")) right = bench.RunParts(dtype, kNormal, /*keyed=*/true) && right;
+  }
+  for (const DataRow& data : kOthers) {
+    if (runs("keys")) right = bench.RunParts(DType::kF32, data, /*keyed=*/true) && right;
   }
   for (const DType dtype : {DType::kF32, DType::kF64, DType::kF16, DType::kBF16}) {
     if (runs("pairs")) right = bench.RunPairs(dtype, kNormal) && right;

@@ -18,6 +18,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "gtest/gtest.h"
 #include "tests/contract/answers.h"
 #include "tests/contract/engine_fixture.h"
@@ -121,8 +122,8 @@ class EngineKeyTables : public EngineTest<KindAndDType> {
     const Reply right = ReducePartition(engine(), {.spec = of_sorted, .array = {sorted.data()}}, segments);
     ASSERT_TRUE(right.status.ok()) << right.status;
     for (std::size_t i = 0; i < spec.ops.size(); ++i) {
-      const Op op = spec.ops[i];
-      const auto bytes = static_cast<std::size_t>(RowOf(ResultDType(op, dtype())).bytes);
+      const OpCall& op = spec.ops[i];
+      const auto bytes = static_cast<std::size_t>(AnswerElements(op) * RowOf(ResultDType(op, dtype())).bytes);
       std::byte* const expected = right.answers->data[i];
       const auto groups = static_cast<std::size_t>(keyed.groups);
       if (std::memcmp(expected, reply.answers->data[i], groups * bytes) == 0 && op != Op::kArgmin &&
@@ -140,7 +141,7 @@ class EngineKeyTables : public EngineTest<KindAndDType> {
           }
         }
         ASSERT_EQ(std::memcmp(at, reply.answers->data[i] + group * bytes, bytes), 0)
-            << RowOf(op).name << " of group " << group << ", " << offsets[group + 1] - offsets[group] << " rows";
+            << RowOf(op.op).name << " of group " << group << ", " << offsets[group + 1] - offsets[group] << " rows";
       }
     }
   }
@@ -427,6 +428,100 @@ TEST_P(EngineKeyTables, KeysThatChangeMeanwhile) {
   changer.join();
 }
 
+// Quantiles of so many elements that a GPU does not sort them.
+class EngineKeyQuantiles : public EngineKeyTables {
+ protected:
+  static constexpr std::int64_t kRows = (std::int64_t{1} << 22) + 3;
+
+  // Whether this engine and dtype do something of their own.
+  bool IsTried() const {
+    const DType tried[] = {DType::kF32, DType::kF64, DType::kI32, DType::kU64, DType::kBF16, DType::kI8};
+    const auto* const end = kSlowBuild ? tried + 1 : std::end(tried);
+    return engine().kind() == EngineKind::kCuda && std::find(tried, end, dtype()) != end;
+  }
+  ReduceSpec Quantiles(std::vector<OpCall> ops, NanPolicy policy) const {
+    ReduceSpec spec = SpecOf(kRows, std::move(ops));
+    spec.nan_policy = policy;
+    return spec;
+  }
+};
+
+const OpCall kQuartiles = {Op::kQuantile, {.quantiles = {0.75, 0.25, 0.5}}};
+
+TEST_P(EngineKeyQuantiles, OfManyElements) {
+  if (!IsTried()) GTEST_SKIP() << "as others";
+  int turn = 0;
+  for (const DataKindRow& row : kDataKinds) {
+    if (!Applies(row, dtype()) || (kSlowBuild && turn++ % 4 != 0)) continue;
+    SCOPED_TRACE(row.name);
+    const std::int64_t groups = turn % 2 == 0 ? 61 : 3;
+    Keyed keyed{.keys = RandomKeys(kRows, 0, groups - 1), .groups = groups};
+    const std::vector<OpCall> ops[] = {
+        {Op::kMedian},
+        {kQuartiles, {Op::kQuantile, {.quantiles = {0, 0.5}, .method = QuantileMethod::kNearest}}},
+        {{Op::kQuantile, {.quantiles = {1, 0.999}, .method = QuantileMethod::kLower}}}};
+    Check(keyed, MakeData(row.kind, dtype(), kRows, static_cast<std::uint64_t>(turn)),
+          Quantiles(ops[turn % 3], turn % 2 == 0 ? NanPolicy::kOmit : NanPolicy::kPropagate));
+    if (HasFailure()) return;
+    ++turn;
+  }
+}
+
+// Rows that are masked, or whose keys are outside, groups without any and with few, keys of other widths.
+TEST_P(EngineKeyQuantiles, OfSomeRows) {
+  if (!IsTried()) GTEST_SKIP() << "as others";
+  const Bytes array = MakeData(DataKind::kUniform, dtype(), kRows, 5);
+  Keyed keyed{.keys = RandomKeys(kRows, -1, 20), .groups = 20, .drop = true, .key_dtype = DType::kI16, .skipped = 3};
+  keyed.mask = RandomMask(kRows);
+  for (std::int64_t& key : keyed.keys) {
+    if (key == 7) key = 8;
+    if (key == 11 && random_() % 100'000 != 0) key = 12;
+  }
+  Check(keyed, array, Quantiles({Op::kMedian}, NanPolicy::kOmit));
+  keyed.key_dtype = DType::kI64;
+  keyed.mask.clear();
+  Check(keyed, array, Quantiles({kQuartiles}, NanPolicy::kPropagate));
+}
+
+// What the rows of the sample have, and no other, brackets nothing; half of the elements within one is too many.
+TEST_P(EngineKeyQuantiles, SamplesThatMislead) {
+  if (!IsTried() || dtype() != DType::kF32) GTEST_SKIP() << "as others";
+  std::vector<float> elements;
+  for (std::uint32_t row = 0; row < kRows; ++row) {
+    const bool sampled = row / 4 % 64 == row / 256 * 2654435761U % 64;
+    elements.push_back(sampled ? 1e9F : static_cast<float>(random_() % 1000));
+  }
+  const Keyed keyed{.keys = RandomKeys(kRows, 0, 4), .groups = 5};
+  Check(keyed, BytesOf(elements), Quantiles({Op::kMedian}, NanPolicy::kPropagate));
+  for (std::uint32_t row = 0; row < kRows; ++row) {
+    const bool sampled = row / 4 % 64 == row / 256 * 2654435761U % 64;
+    elements[row] = sampled ? static_cast<float>(random_() % 3) : 1 + static_cast<float>(random_() % 1000) / 1001;
+  }
+  Check(keyed, BytesOf(elements), Quantiles({Op::kMedian}, NanPolicy::kPropagate));
+}
+
+// Keys that are found answer as those that are given; the first key that is outside is named.
+TEST_P(EngineKeyQuantiles, KeysThatAreFoundOrOutside) {
+  if (!IsTried() || dtype() != DType::kF32) GTEST_SKIP() << "as others";
+  const Bytes array = MakeData(DataKind::kUniform, dtype(), kRows, 6);
+  Keyed keyed{.keys = RandomKeys(kRows, 0, 29), .groups = 30, .skipped = 0};
+  const ReduceSpec spec = Quantiles({Op::kMedian}, NanPolicy::kPropagate);
+  const Reply given = Ask(engine(), keyed, array, spec);
+  ASSERT_TRUE(given.status.ok()) << given.status;
+  Keyed found = keyed;
+  found.groups = 0;
+  const Reply reply = Ask(engine(), found, array, spec);
+  ASSERT_TRUE(reply.status.ok()) << reply.status;
+  ASSERT_EQ(reply.outputs, 30);
+  EXPECT_EQ(std::memcmp(given.answers->data[0], reply.answers->data[0], 30 * sizeof(double)), 0);
+  keyed.keys[4'000'000] = 30;
+  keyed.keys[4'100'000] = -1;
+  const Reply bad = Ask(engine(), keyed, array, spec);
+  EXPECT_TRUE(absl::IsOutOfRange(bad.status)) << bad.status;
+  EXPECT_NE(bad.status.message().find("4000000"), absl::string_view::npos) << bad.status;
+}
+
+REDUCED_INSTANTIATE_BY_KIND_AND_DTYPE(EngineKeyQuantiles);
 REDUCED_INSTANTIATE_BY_KIND_AND_DTYPE(EngineKeyTables);
 
 }  // namespace

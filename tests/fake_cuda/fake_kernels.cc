@@ -21,6 +21,7 @@
 #include "kernels/cuda/find_groups.h"
 #include "kernels/cuda/groups.h"
 #include "kernels/cuda/key_entries.h"
+#include "kernels/cuda/key_quantiles.h"
 #include "kernels/cuda/key_tables.h"
 #include "kernels/cuda/many_arrays.h"
 #include "kernels/cuda/pipeline.h"
@@ -354,19 +355,36 @@ cudaError_t LaunchQuickGroups(const QuickGroupsLaunch& launch) {
                         });
 }
 
+// What a launch of quantiles asks of each output, and where the answers go.
+struct AskedQuantiles {
+  explicit AskedQuantiles(const QuantilesLaunch& of)
+      : launch(of),
+        call(of.is_median ? Op::kMedian : Op::kQuantile,
+             {.quantiles = std::vector<double>(of.quantiles, of.quantiles + of.of_each), .method = of.method}),
+        spec{.dtype = of.dtype,
+             .nan_policy = of.omit_nan ? NanPolicy::kOmit : NanPolicy::kPropagate,
+             .empty_policy = EmptyPolicy::kFill} {}
+
+  template <class T>
+  void Answer(std::int64_t output, std::int64_t count, std::int64_t nans, const std::vector<std::int64_t>& ranks,
+              const std::vector<typename SortKey<T>::Type>& selected) const {
+    const std::int64_t bytes = launch.of_each * RowOf(ResultDType(call, launch.dtype)).bytes;
+    launch.left[output] = count == nans && (nans == 0 || launch.omit_nan) ? kNotKnown : kAnswered;
+    FinishQuantiles<T>(call, spec, count, count - nans, ranks, selected, launch.answers + output * bytes).IgnoreError();
+  }
+
+  const QuantilesLaunch& launch;
+  OpCall call;
+  ReduceSpec spec;
+};
+
 cudaError_t LaunchQuantiles(const QuantilesLaunch& launch) {
   return LaunchOnHost(nullptr, [&] {
     VisitDType(launch.dtype, [&]<class T>(std::type_identity<T>) {
-      const std::vector<double> quantiles(launch.quantiles, launch.quantiles + launch.of_each);
-      const OpCall call(launch.is_median ? Op::kMedian : Op::kQuantile,
-                        {.quantiles = quantiles, .method = launch.method});
-      const ReduceSpec spec{.dtype = launch.dtype,
-                            .nan_policy = launch.omit_nan ? NanPolicy::kOmit : NanPolicy::kPropagate,
-                            .empty_policy = EmptyPolicy::kFill};
-      const std::int64_t bytes = launch.of_each * RowOf(ResultDType(call, launch.dtype)).bytes;
+      const AskedQuantiles asked(launch);
       for (std::int64_t i = 0; i < launch.count; ++i) {
         const GroupPart part = WholeOutput(launch.outputs, launch.array, launch.first + i);
-        launch.left[i] = part.end > launch.longest ? kTooLong : kAnswered;
+        launch.left[i] = kTooLong;
         if (part.end > launch.longest) continue;
         std::vector<typename SortKey<T>::Type> keys, selected;
         const GroupElements elements = ElementsOf(launch.array, part, sizeof(T));
@@ -376,10 +394,9 @@ cudaError_t LaunchQuantiles(const QuantilesLaunch& launch) {
         }
         std::sort(keys.begin(), keys.end());
         const std::int64_t nans = kIsFloat<T> ? std::count(keys.begin(), keys.end(), SortKey<T>::kNan) : 0;
-        const std::vector<std::int64_t> ranks = QuantileRanks(call, spec, count, count - nans);
+        const std::vector<std::int64_t> ranks = QuantileRanks(asked.call, asked.spec, count, count - nans);
         for (const std::int64_t rank : ranks) selected.push_back(keys[static_cast<std::size_t>(rank)]);
-        if (count == nans && (nans == 0 || launch.omit_nan)) launch.left[i] = kNotKnown;
-        FinishQuantiles<T>(call, spec, count, count - nans, ranks, selected, launch.answers + i * bytes).IgnoreError();
+        asked.Answer<T>(i, count, nans, ranks, selected);
       }
     });
   });
@@ -541,6 +558,146 @@ void ForEachKeyedRow(const KeyTablesLaunch& launch, Function f) {
         }
       }
     }
+  });
+}
+
+cudaError_t LaunchSampleKeys(const KeyBracketsLaunch& launch) {
+  return LaunchOnHost(nullptr, [&] {
+    VisitDType(launch.rows.elements.dtype, [&]<class T>(std::type_identity<T>) {
+      std::fill_n(launch.sample_ids, launch.samples(), kNoKey);
+      KeyTablesLaunch rows = launch.rows;
+      rows.drop = true;
+      ForEachKeyedRow(rows, [&](std::int64_t row, std::int64_t group) {
+        constexpr std::int64_t kTogether = KeyBracketsLaunch::kSampledTogether;
+        constexpr std::int64_t kStretch = kTogether * KeyBracketsLaunch::kRowsOfSample;
+        const std::int64_t sample = row / kStretch * kTogether + row % kTogether;
+        if (sample >= launch.samples() || row != KeyBracketsLaunch::RowOf(sample)) return;
+        const auto x = ElementAt<T>(static_cast<const std::byte*>(rows.array.data), row);
+        if (!IsNan(x)) launch.sample_ids[sample] = static_cast<std::uint32_t>(group);
+        static_cast<typename SortKey<T>::Type*>(launch.sample_keys)[sample] = SortKey<T>::Of(x);
+      });
+    });
+  });
+}
+
+// Brackets of a thirtieth of the sample around each quantile.
+template <class T>
+void SetEnds(const KeyBracketsLaunch& launch, std::int64_t group) {
+  using Key = typename SortKey<T>::Type;
+  const KeyBrackets& brackets = launch.brackets;
+  std::vector<Key> sample, ends;
+  std::vector<std::pair<Key, Key>> each;
+  for (std::int64_t i = launch.sample_bounds[group]; i < launch.sample_bounds[group + 1]; ++i) {
+    sample.push_back(static_cast<const Key*>(launch.sorted_sample)[i]);
+  }
+  std::sort(sample.begin(), sample.end());
+  for (int i = 0; i < brackets.quantiles; ++i) {
+    const auto rank = static_cast<std::int64_t>(launch.quantiles[i] * static_cast<double>(sample.size()));
+    const std::int64_t reach = std::ssize(sample) / 64 + 2, low = rank - reach, high = rank + reach;
+    each.emplace_back(low < 0 ? Key{0} : sample[static_cast<std::size_t>(low)],
+                      high >= std::ssize(sample) ? static_cast<Key>(SortKey<T>::kMost - (kIsFloat<T> ? 1 : 0))
+                                                 : sample[static_cast<std::size_t>(high)]);
+    ends.push_back(each.back().first);
+    ends.push_back(each.back().second);
+  }
+  std::sort(ends.begin(), ends.end());
+  std::copy(ends.begin(), ends.end(), static_cast<Key*>(brackets.ends) + group * brackets.ends_of_each());
+  unsigned collected = 0;
+  for (std::size_t i = 1; i < ends.size(); ++i) {
+    for (const auto& [low, high] : each) collected |= low <= ends[i - 1] && ends[i] <= high ? 1U << i : 0;
+  }
+  brackets.collected[group] = static_cast<std::uint8_t>(collected);
+}
+
+struct RankPlace {
+  int slot = 0;
+  std::int64_t before = 0;
+};
+RankPlace PlaceOf(const KeyBrackets& brackets, std::int64_t group, std::int64_t rank) {
+  const std::uint32_t* const counts = brackets.counts + group * brackets.slots();
+  RankPlace place;
+  while (place.slot < brackets.slots() - 2 && rank >= place.before + counts[place.slot]) {
+    place.before += counts[place.slot++];
+  }
+  return place;
+}
+
+cudaError_t LaunchKeyBrackets(const KeyBracketsLaunch& launch) {
+  return LaunchOnHost(nullptr, [&] {
+    VisitDType(launch.rows.elements.dtype, [&]<class T>(std::type_identity<T>) {
+      using Key = typename SortKey<T>::Type;
+      const KeyBrackets& brackets = launch.brackets;
+      KeyTablesHeader& header = *launch.rows.header;
+      for (std::int64_t group = 0; group < brackets.groups; ++group) SetEnds<T>(launch, group);
+      ForEachKeyedRow(launch.rows, [&](std::int64_t row, std::int64_t group) {
+        const Key key = SortKey<T>::Of(ElementAt<T>(static_cast<const std::byte*>(launch.rows.array.data), row));
+        const Key* const ends = static_cast<const Key*>(brackets.ends) + group * brackets.ends_of_each();
+        const Key* const at = std::lower_bound(ends, ends + brackets.ends_of_each(), key);
+        const auto below = static_cast<int>(at - ends);
+        const bool is_end = below < brackets.ends_of_each() && *at == key;
+        const bool is_nan = kIsFloat<T> && key == SortKey<T>::kMost;
+        ++brackets.counts[group * brackets.slots() + 2 * below + (is_end || is_nan ? 1 : 0)];
+        if (is_end || (brackets.collected[group] >> below & 1) == 0) return;
+        const std::uint32_t to = header.listed++;
+        if (to >= launch.room) return;
+        launch.intervals[to] = static_cast<std::uint32_t>(group * brackets.intervals() + below - 1);
+        static_cast<Key*>(launch.keys)[to] = key;
+      });
+      for (std::int64_t group = 0; group < brackets.groups; ++group) {
+        const std::uint32_t* const counts = brackets.counts + group * brackets.slots();
+        const auto ranked = std::accumulate(counts, counts + brackets.slots() - 1, std::int64_t{0});
+        for (int i = 0; i < brackets.quantiles && ranked > 0; ++i) {
+          const QuantilePoint point = PointOf(launch.quantiles[i], ranked, QuantileMethod::kLinear);
+          for (const std::int64_t rank : {point.lower, point.higher}) {
+            const int slot = PlaceOf(brackets, group, rank).slot;
+            if (slot % 2 == 0 && (brackets.collected[group] >> (slot / 2) & 1) == 0) ++header.unsure;
+          }
+        }
+      }
+      if (header.listed > launch.room) return;
+      std::uint32_t first = 0;
+      for (std::int64_t i = 0; i < brackets.groups * brackets.intervals(); ++i) {
+        const std::int64_t group = i / brackets.intervals(), end = i % brackets.intervals() + 1;
+        brackets.first[i] = first;
+        if ((brackets.collected[group] >> end & 1) != 0) first += brackets.counts[group * brackets.slots() + 2 * end];
+      }
+      for (std::uint32_t i = 0; i < header.listed; ++i) {
+        const std::uint32_t interval = launch.intervals[i];
+        static_cast<Key*>(brackets.keys)[brackets.first[interval] + launch.placed[interval]++] =
+            static_cast<const Key*>(launch.keys)[i];
+      }
+    });
+  });
+}
+
+cudaError_t LaunchBracketAnswers(const QuantilesLaunch& launch, const KeyBrackets& brackets) {
+  return LaunchOnHost(nullptr, [&] {
+    VisitDType(launch.dtype, [&]<class T>(std::type_identity<T>) {
+      using Key = typename SortKey<T>::Type;
+      const AskedQuantiles asked(launch);
+      for (std::int64_t i = 0; i < launch.count; ++i) {
+        const std::int64_t group = launch.first + i;
+        const std::uint32_t* const counts = brackets.counts + group * brackets.slots();
+        const auto ranked = std::accumulate(counts, counts + brackets.slots() - 1, std::int64_t{0});
+        const std::int64_t nans = counts[brackets.slots() - 1];
+        std::vector<Key> selected;
+        const std::vector<std::int64_t> ranks = QuantileRanks(asked.call, asked.spec, ranked + nans, ranked);
+        for (const std::int64_t rank : ranks) {
+          const RankPlace place = PlaceOf(brackets, group, rank);
+          if (place.slot % 2 != 0) {
+            selected.push_back(
+                static_cast<const Key*>(brackets.ends)[group * brackets.ends_of_each() + place.slot / 2]);
+            continue;
+          }
+          const std::uint32_t first = brackets.first[group * brackets.intervals() + place.slot / 2 - 1];
+          const auto* const keys = static_cast<const Key*>(brackets.keys) + first;
+          std::vector<Key> some(keys, keys + counts[place.slot]);
+          std::sort(some.begin(), some.end());
+          selected.push_back(some[static_cast<std::size_t>(rank - place.before)]);
+        }
+        asked.Answer<T>(i, ranked + nans, nans, ranks, selected);
+      }
+    });
   });
 }
 
