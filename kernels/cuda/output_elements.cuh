@@ -24,7 +24,7 @@ struct OutputShare {
   std::int64_t shortest = -1;  // those of more positions
   std::int64_t longest = 0;    // and of at most so many
   int width = 1;               // threads of an output
-  ElementPath source = ElementPath::kDirect;
+  ElementPath path = ElementPath::kDirect;
   bool vectors = false;  // outputs begin and end at multiples of 16 bytes
   // Of ElementPath::kEach:
   bool in_order = false;  // elements lie at a constant distance, and none is masked
@@ -134,7 +134,7 @@ __device__ ThreadElements<Word> ElementsOf(const QuantilesLaunch& launch, const 
                                            std::byte* memory) {
   ThreadElements<Word> elements{.data = static_cast<const Word*>(launch.array.data) + part.start,
                                 .end = static_cast<int>(part.end)};
-  if (share.source == ElementPath::kSpan) {
+  if (share.path == ElementPath::kSpan) {
     const auto width = static_cast<std::int64_t>(sizeof(Word)), row = launch.positions * width;
     const std::int64_t first = std::int64_t{blockIdx.x} * outputs;
     const std::int64_t rows = min(std::int64_t{outputs}, launch.count - first);
@@ -142,7 +142,7 @@ __device__ ThreadElements<Word> ElementsOf(const QuantilesLaunch& launch, const 
     elements.data = reinterpret_cast<const Word*>(CopySpan(from, rows * row, memory) + mine * row);
     const int units = elements.end / (share.vectors ? 16 / static_cast<int>(width) : 1);
     elements.turn = units == 0 ? 0 : mine % units;
-  } else if (share.source == ElementPath::kEach) {
+  } else if (share.path == ElementPath::kEach) {
     auto* const parts = reinterpret_cast<GroupPart*>(memory);
     auto* const copies = reinterpret_cast<Word*>(parts + outputs);
     auto* const there = reinterpret_cast<bool*>(copies + outputs * share.pitch);

@@ -180,7 +180,7 @@ cudaError_t LaunchSelect(const QuantilesLaunch& launch, const KeyFormat& format,
   const bool is_block = share.width > kLanes;
   share.longest = std::min<std::int64_t>(launch.longest, share.width * kElements);
   int threads = is_block ? share.width : kFewThreads;
-  if (share.source == ElementPath::kEach && share.across && !is_block && !is_few) {
+  if (share.path == ElementPath::kEach && share.across && !is_block && !is_few) {
     threads = std::clamp<int>(share.width * kBytesAcross / kWidth, threads, kMostThreads<Word>);
   }
   const std::int64_t positions = is_uniform ? launch.positions : share.longest;
@@ -190,8 +190,8 @@ cudaError_t LaunchSelect(const QuantilesLaunch& launch, const KeyFormat& format,
   const auto shared_of = [&](int all) {
     const std::int64_t outputs = all / share.width;
     std::int64_t bytes = sizeof(TeamMemory);
-    if (share.source == ElementPath::kSpan) bytes += outputs * positions * kWidth + 32;
-    if (share.source == ElementPath::kEach) {
+    if (share.path == ElementPath::kSpan) bytes += outputs * positions * kWidth + 32;
+    if (share.path == ElementPath::kEach) {
       bytes +=
           outputs * (static_cast<std::int64_t>(sizeof(GroupPart)) + share.pitch * (kWidth + (share.masked ? 1 : 0)));
     }
@@ -258,11 +258,11 @@ cudaError_t LaunchAll(const QuantilesLaunch& launch, const KeyFormat& format) {
   for (const int next : {std::min(width, kLanes), kLanes, std::max(width, 2 * kLanes)}) {
     if (is_uniform ? next != width : next == share.width && share.shortest >= 0) continue;
     share.width = next;
-    share.source = !neighbours                                        ? ElementPath::kEach
-                   : !is_uniform || (next >= kStagedLanes && !is_few) ? ElementPath::kDirect
-                   : end_to_end                                       ? ElementPath::kSpan
-                                                                      : ElementPath::kEach;
-    if (share.source == ElementPath::kEach) share.vectors = false;
+    share.path = !neighbours                                        ? ElementPath::kEach
+                 : !is_uniform || (next >= kStagedLanes && !is_few) ? ElementPath::kDirect
+                 : end_to_end                                       ? ElementPath::kSpan
+                                                                    : ElementPath::kEach;
+    if (share.path == ElementPath::kEach) share.vectors = false;
     if (const cudaError_t error = LaunchSelect<Word>(launch, format, share, is_few); error != cudaSuccess) return error;
     if (is_uniform) return cudaSuccess;
     share.shortest = std::min<std::int64_t>(launch.longest, next * kElements);
