@@ -54,6 +54,8 @@ static_assert(offsetof(Header, taken) == 64 && offsetof(Header, asleep) == 128 &
 enum class Kind : std::uint8_t {
   kReduce = 1,
   kCancel = 2,  // ends the request that has this id; has no completion
+  // The message is a ReduceManyRequest, and the reply a ReduceManyResponse; the source is kMessage.
+  kReduceMany = 3,
 };
 
 // Where the elements are.
@@ -88,10 +90,11 @@ struct Submission {
   std::uint64_t timeout_us;  // 0: none
   std::uint64_t offset;
   std::uint64_t bytes;
-  // A ReduceRequest in the arena, which replaces the fields from `dtype` to `ddof`; 0 bytes: there is none.
+  // A ReduceRequest, or by the kind another, in the arena, which replaces the fields from `dtype` to `ddof`; 0 bytes:
+  // there is none.
   std::uint64_t message_offset;
   std::uint64_t message_bytes;
-  // With a message: where in the arena the ReduceResponse goes, and its room.
+  // With a message: where in the arena the response goes, and its room.
   std::uint64_t reply_offset;
   std::uint64_t reply_bytes;
   char name[kNameBytes];  // padded with NUL
@@ -139,7 +142,7 @@ struct Completion {
   std::int64_t count;  // elements
   std::int64_t bytes;  // of the array
   std::uint32_t retry_after_ms;
-  std::uint32_t reply_bytes;  // of the ReduceResponse, which replaces the fields below; 0: there is none
+  std::uint32_t reply_bytes;  // of the response in the arena, which replaces the fields below; 0: there is none
   std::uint8_t engine;
   std::uint8_t precision;
   std::uint8_t result_count;

@@ -12,10 +12,6 @@
 
 namespace reduced::server {
 
-// many.cc: many arrays. A ReduceManyRequest in, a ReduceManyResponse out.
-grpc::ServerUnaryReactor* RunReduceMany(Backend& backend, grpc::CallbackServerContext* context,
-                                        grpc::ByteBuffer* request, grpc::ByteBuffer* response);
-
 // stream.cc: an array that is reduced while it arrives. ReduceStreamRequests in, a ReduceResponse into `response`.
 grpc::ServerReadReactor<grpc::ByteBuffer>* RunStream(Backend& backend, grpc::CallbackServerContext* context,
                                                      grpc::ByteBuffer* response);

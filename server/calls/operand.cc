@@ -85,19 +85,20 @@ absl::StatusOr<Operand> Resolve(const Message& message, Backend& backend, absl::
   return absl::InvalidArgumentError("source: got none; allowed: inline_data, array_id, region");
 }
 
-}  // namespace
-
-Source SourceOf(Rpc rpc, const v1::ReduceRequest& request, bool outside) {
-  if (outside) return Source::kRing;
-  const SourceRow<v1::ReduceRequest>* const row = FindSource(request);
+template <class Message>
+Source NamedSource(Rpc rpc, const Message& message) {
+  const SourceRow<Message>* const row = FindSource(message);
   if (row == nullptr) return Source::kNone;
   return row->source == Source::kInline && rpc == Rpc::kSessionReduce ? Source::kSession : row->source;
 }
 
-Source SourceOf(const v1::SideArray& operand) {
-  const SourceRow<v1::SideArray>* const row = FindSource(operand);
-  return row == nullptr ? Source::kNone : row->source;
+}  // namespace
+
+Source SourceOf(Rpc rpc, const v1::ReduceRequest& request, bool outside) {
+  return outside ? Source::kRing : NamedSource(rpc, request);
 }
+
+Source SourceOf(Rpc rpc, const v1::SideArray& operand) { return NamedSource(rpc, operand); }
 
 absl::StatusOr<Operand> ResolveOperand(const v1::ReduceRequest& request, Backend& backend, absl::string_view caller) {
   return Resolve(request, backend, caller);

@@ -32,11 +32,10 @@ struct OutsideElements {
   std::int64_t bytes = 0;
 };
 
-// The source that a request names. `rpc`: what the request came by; inline elements of a session's request are
-// kSession. `outside`: whether its elements came beside it, which are kRing.
+// The source that a request, or an operand of one, names. `rpc`: what the request came by; inline elements of a
+// session's request are kSession. `outside`: whether its elements came beside it, which are kRing.
 Source SourceOf(Rpc rpc, const v1::ReduceRequest& request, bool outside = false);
-
-Source SourceOf(const v1::SideArray& operand);
+Source SourceOf(Rpc rpc, const v1::SideArray& operand);
 
 // Finds the array of a request. INVALID_ARGUMENT: as wire/request.h. NOT_FOUND: an unknown array id or region token.
 // PERMISSION_DENIED: an array that is not `caller`'s. OUT_OF_RANGE: beyond the end of a region.

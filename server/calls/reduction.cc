@@ -37,6 +37,17 @@ void Reduction::Start(const v1::ReduceRequest* request, v1::ReduceResponse* resp
                 [this](const absl::StatusOr<reduced::Answer>& answer) { Answer(array_.Finish(answer, receive_us_)); });
 }
 
+void Reduction::Start(const v1::ReduceManyRequest* request, v1::ReduceManyResponse* response, absl::Time deadline,
+                      std::optional<double> receive_us, Done done) {
+  receive_us_ = receive_us;
+  done_ = std::move(done);
+  call_.deadline = deadline;
+  many_ = std::make_unique<ManyReduction>(rpc_, call_, *request, *response);
+  many_->Start(receive_us, [this](const absl::Status& status) {
+    End(status, many_->Record(), status.ok() ? many_->timing() : nullptr);
+  });
+}
+
 void Reduction::Refuse(const absl::Status& why, Done done) {
   done_ = std::move(done);
   Answer(why);
@@ -44,22 +55,27 @@ void Reduction::Refuse(const absl::Status& why, Done done) {
 
 void Reduction::Answer(const absl::Status& status) {
   array_.Release(status.ok());  // before the response: its client sees no user of the array ...
-  admission_.Release();         // ... and may send its next request
-  const double total_us = micros();
-  if (status.ok()) response_->mutable_timing()->set_total_us(total_us);
-  call_.backend.observer.End({.rpc = rpc_,
-                              .tag = tag_,
-                              .context = context_,
-                              .caller = &admission_.admitted(),
-                              .spec = &array_.spec(),
-                              .source = source_,
-                              .engine = array_.engine() == nullptr ? EngineKind::kAuto : array_.engine()->kind(),
-                              .pipeline = array_.ran().pipeline,
-                              .bytes = array_.bytes(),
-                              .receive_us = receive_us_,
-                              .timing = array_.timing(),
-                              .total_us = total_us,
-                              .status = status});
+  End(status,
+      {.spec = &array_.spec(),
+       .source = source_,
+       .engine = array_.engine() == nullptr ? EngineKind::kAuto : array_.engine()->kind(),
+       .pipeline = array_.ran().pipeline,
+       .bytes = array_.bytes(),
+       .timing = array_.timing()},
+      status.ok() ? response_->mutable_timing() : nullptr);
+}
+
+void Reduction::End(const absl::Status& status, CallRecord record, v1::Timing* timing) {
+  admission_.Release();  // ... and may send its next request
+  record.rpc = rpc_;
+  record.tag = tag_;
+  record.context = context_;
+  record.caller = &admission_.admitted();
+  record.receive_us = receive_us_;
+  record.total_us = micros();
+  record.status = status;
+  if (timing != nullptr) timing->set_total_us(record.total_us);
+  call_.backend.observer.End(record);
   std::move(done_)(status);
 }
 

@@ -1,9 +1,11 @@
-// One reduction of a ReduceRequest that has arrived completely, in whatever call.
+// One reduction of a ReduceRequest, or of the operands of a ReduceManyRequest, that has arrived completely, in whatever
+// call.
 #ifndef REDUCED_SERVER_CALLS_REDUCTION_H_
 #define REDUCED_SERVER_CALLS_REDUCTION_H_
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 
 #include "absl/functional/any_invocable.h"
@@ -17,6 +19,7 @@
 #include "server/calls/admission.h"
 #include "server/calls/array_reduction.h"
 #include "server/calls/backend.h"
+#include "server/calls/many.h"
 #include "server/calls/operand.h"
 #include "server/observe/call_record.h"
 
@@ -46,6 +49,8 @@ class Reduction {
   // `outside`: the elements of a request without a source.
   void Start(const v1::ReduceRequest* request, v1::ReduceResponse* response, absl::Time deadline,
              std::optional<double> receive_us, Done done, std::optional<OutsideElements> outside = std::nullopt);
+  void Start(const v1::ReduceManyRequest* request, v1::ReduceManyResponse* response, absl::Time deadline,
+             std::optional<double> receive_us, Done done);
   // Answers what was not admitted, or can't be understood.
   void Refuse(const absl::Status& why, Done done);
 
@@ -60,6 +65,7 @@ class Reduction {
   MemoryLease* answer_memory() { return &call_.answer_memory; }
   // Once the messages of request and response are freed: returns both.
   void ReturnMemory() {
+    many_.reset();
     memory_.Return();
     call_.answer_memory.Return();
   }
@@ -68,6 +74,9 @@ class Reduction {
 
  private:
   void Answer(const absl::Status& status);
+  // Releases what the request holds, and ends it. `record`: what only the kind of request knows. `timing`: of the
+  // response, if there is one.
+  void End(const absl::Status& status, CallRecord record, v1::Timing* timing);
 
   const Stopwatch since_arrival_;
   const Rpc rpc_;
@@ -81,6 +90,7 @@ class Reduction {
   MemoryLease memory_;  // for the message
   Source source_ = Source::kNone;
   ArrayReduction array_{call_};
+  std::unique_ptr<ManyReduction> many_;  // instead, of a ReduceManyRequest
 };
 
 }  // namespace reduced::server

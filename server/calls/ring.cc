@@ -38,9 +38,14 @@ struct Ring::Exchange {
   // The messages of a small request fit into the first block, without an allocation.
   alignas(std::max_align_t) char arena_start[2048];
   google::protobuf::Arena arena;
+  // One of each, by the kind of the submission.
   v1::ReduceRequest* request = nullptr;
   v1::ReduceResponse* response = nullptr;
+  v1::ReduceManyRequest* many_request = nullptr;
+  v1::ReduceManyResponse* many_response = nullptr;
   std::optional<Reduction> reduction;
+
+  bool many() const { return static_cast<ring::Kind>(submission.kind) == ring::Kind::kReduceMany; }
 };
 
 absl::StatusOr<std::shared_ptr<Ring>> Ring::Open(Backend& backend, const v1::OpenRing& request, Session session,
@@ -130,7 +135,9 @@ absl::Status Ring::Take(const ring::Submission& submission) {
     Cancel(submission.id);
     return absl::OkStatus();
   }
-  if (kind != ring::Kind::kReduce) return Broken("kind", submission.kind, 1, " (reduce), 2 (cancel)");
+  if (kind != ring::Kind::kReduce && kind != ring::Kind::kReduceMany) {
+    return Broken("kind", submission.kind, 1, " (reduce), 2 (cancel), 3 (reduce many)");
+  }
   if (submission.completion >= exchanges_.size()) {
     return Broken("completion", submission.completion, 0, absl::StrFormat(" to %d", exchanges_.size() - 1).c_str());
   }
@@ -146,8 +153,14 @@ absl::Status Ring::Take(const ring::Submission& submission) {
     const absl::MutexLock lock(&mutex_);
     exchange.reduction.emplace(Rpc::kSessionReduce, backend_);
   }
-  exchange.request = google::protobuf::Arena::CreateMessage<v1::ReduceRequest>(&exchange.arena);
-  exchange.response = google::protobuf::Arena::CreateMessage<v1::ReduceResponse>(&exchange.arena);
+  using google::protobuf::Arena;
+  if (exchange.many()) {
+    exchange.many_request = Arena::CreateMessage<v1::ReduceManyRequest>(&exchange.arena);
+    exchange.many_response = Arena::CreateMessage<v1::ReduceManyResponse>(&exchange.arena);
+  } else {
+    exchange.request = Arena::CreateMessage<v1::ReduceRequest>(&exchange.arena);
+    exchange.response = Arena::CreateMessage<v1::ReduceResponse>(&exchange.arena);
+  }
   Reduction& reduction = *exchange.reduction;
   const auto answer = [this, &exchange](const absl::Status& status) { Answered(exchange, status); };
   absl::Time deadline = session_.deadline;
@@ -161,6 +174,10 @@ absl::Status Ring::Take(const ring::Submission& submission) {
   if (status.ok()) status = Parse(exchange);
   if (!status.ok()) {
     reduction.Refuse(status, answer);
+    return absl::OkStatus();
+  }
+  if (exchange.many()) {
+    reduction.Start(exchange.many_request, exchange.many_response, deadline, reduction.micros(), answer);
     return absl::OkStatus();
   }
   std::optional<OutsideElements> elements;
@@ -197,6 +214,13 @@ absl::Status Ring::HoldArena(const ring::Submission& submission) {
 // The request of a submission that was admitted, and whether what it names is in the arena.
 absl::Status Ring::Parse(Exchange& exchange) {
   const ring::Submission& submission = exchange.submission;
+  if (exchange.many() && submission.source != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("source: got %d with kind 3 (reduce many); allowed: 0", submission.source));
+  }
+  if (exchange.many() && submission.message_bytes == 0) {
+    return absl::InvalidArgumentError("message: got none with kind 3 (reduce many); allowed: a ReduceManyRequest");
+  }
   if (static_cast<ring::Source>(submission.source) == ring::Source::kArena) {
     RETURN_IF_ERROR(Within("elements", submission.offset, submission.bytes));
   }
@@ -212,9 +236,12 @@ absl::Status Ring::Parse(Exchange& exchange) {
   // The parser may read a byte twice, so that it needs a copy that nobody changes.
   std::string copy(submission.message_bytes, '\0');
   std::memcpy(copy.data(), mapping_.arena() + submission.message_offset, copy.size());
-  status = HoldDecoded<v1::ReduceRequest>(copy, session_.payers, exchange.reduction->message_memory());
-  if (status.ok() && !exchange.request->ParseFromString(copy)) status = MalformedMessage("ReduceRequest");
-  return status;
+  const auto parse = [&]<class Message>(Message* message) {
+    absl::Status held = HoldDecoded<Message>(copy, session_.payers, exchange.reduction->message_memory());
+    if (held.ok() && !message->ParseFromString(copy)) held = MalformedMessage(Message::descriptor()->name());
+    return held;
+  };
+  return exchange.many() ? parse(exchange.many_request) : parse(exchange.request);
 }
 
 absl::Status Ring::Within(const char* field, std::uint64_t offset, std::uint64_t bytes) const {
@@ -269,12 +296,15 @@ void Ring::Write(Exchange& exchange, const absl::Status& status) {
   absl::Status error = status;
   if (error.ok() && submission.message_bytes == 0) return ring::ToCompletion(*exchange.response, &completion);
   if (error.ok()) {
+    using google::protobuf::Message;
+    const Message& response =
+        exchange.many() ? static_cast<const Message&>(*exchange.many_response) : *exchange.response;
     std::string reply;
-    if (!exchange.response->SerializeToString(&reply)) {
-      error = absl::InternalError("the response cannot be encoded");
-    } else if (reply.size() > submission.reply_bytes) {
+    if (const std::size_t bytes = response.ByteSizeLong(); bytes > submission.reply_bytes) {
       error = absl::OutOfRangeError(absl::StrFormat("reply: got %d bytes for an answer of %d; allowed: as many or more",
-                                                    submission.reply_bytes, reply.size()));
+                                                    submission.reply_bytes, bytes));
+    } else if (!response.SerializeToString(&reply)) {
+      error = absl::InternalError("the response cannot be encoded");
     } else {
       std::memcpy(mapping_.arena() + submission.reply_offset, reply.data(), reply.size());
       completion.code = 0;

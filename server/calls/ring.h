@@ -1,9 +1,9 @@
 // The ring of a session: the requests of its client through shared memory. proto/ring/README.md is the protocol.
 //
 //   1. SessionCall makes a Ring for an OpenRing, offers its memory on the region socket, and adds it to the Poller.
-//   2. The poller calls Serve, which copies a submission and looks at the copy only. Each request is a Reduction, which
-//      is admitted like one that came in a message of the session. Small arrays are reduced right there, in the arena.
-//      Others wait for a lane.
+//   2. The poller calls Serve, which copies a submission and looks at the copy only. Each request is a Reduction of one
+//      array or of many, which is admitted like one that came in a message of the session. Small arrays are reduced
+//      right there, in the arena. Others wait for a lane.
 //   3. Answered, on the poller or on a lane, writes the completion, frees what the request held, and wakes the client
 //      if it sleeps.
 //   4. A client that breaks the protocol ends its session: Serve reports it once, and reads nothing more.

@@ -1,10 +1,11 @@
-// One Reduce from start to end:
+// One Reduce, or ReduceMany, from start to end:
 //
 //   1. gRPC has read the whole message and calls Reduce with its bytes, which makes a ReduceCall: it owns the request,
 //      the response and the Reduction. The clock of total_us starts.
 //   2. Admission: identity, deadline, gate, quota; then room in a queue and memory for the decoded message. What is
 //      refused has not been parsed. Then it is (receive_us), into the call's own arena.
-//   3. The operand is found (a resident array gets one more user), and the ops and options are checked.
+//   3. The operand is found (a resident array gets one more user), and the ops and options are checked. Of a ReduceMany
+//      many.h says what happens here and in step 4.
 //   4. Engines::Place chooses the engine, and Engine::Reduce queues the reduction for a lane. The gRPC thread returns.
 //   5. A lane reduces the request's own bytes, or the array where it is; small arrays are reduced in step 4, on the
 //      gRPC thread. OnCancel (the client went away, or the deadline passed) sets the flag that the lane checks between
@@ -34,12 +35,13 @@
 namespace reduced::server {
 namespace {
 
-// One Reduce: the messages, the reactor and the reduction. gRPC's callbacks come in the order above, except OnCancel,
+// One call: the messages, the reactor and the reduction. gRPC's callbacks come in the order above, except OnCancel,
 // which may come at any time until OnDone.
+template <class Request, class Response>
 class ReduceCall final : public grpc::ServerUnaryReactor {
  public:
-  ReduceCall(Backend& backend, grpc::CallbackServerContext* context, grpc::ByteBuffer* response)
-      : reduction_(Rpc::kReduce, backend),
+  ReduceCall(Rpc rpc, Backend& backend, grpc::CallbackServerContext* context, grpc::ByteBuffer* response)
+      : reduction_(rpc, backend),
         backend_(backend),
         context_(context),
         tag_(backend.observer.Begin(context)),
@@ -50,11 +52,11 @@ class ReduceCall final : public grpc::ServerUnaryReactor {
   void Start(grpc::ByteBuffer* bytes) {
     const absl::Time deadline = absl::FromChrono(context_->deadline());
     absl::Status status = reduction_.Admit(context_, &tag_, backend_.CallerOf(*context_), deadline, bytes->Length());
-    auto* const request = google::protobuf::Arena::CreateMessage<v1::ReduceRequest>(&*arena_);
+    auto* const request = google::protobuf::Arena::CreateMessage<Request>(&*arena_);
     if (status.ok()) status = Decode(bytes, reduction_.payers(), reduction_.message_memory(), request);
     bytes->Clear();
     if (!status.ok()) return reduction_.Refuse(status, [this](const absl::Status& why) { End(why); });
-    response_ = google::protobuf::Arena::CreateMessage<v1::ReduceResponse>(&*arena_);
+    response_ = google::protobuf::Arena::CreateMessage<Response>(&*arena_);
     reduction_.Start(request, response_, deadline, reduction_.micros(), [this](const absl::Status& end) { End(end); });
   }
 
@@ -79,7 +81,7 @@ class ReduceCall final : public grpc::ServerUnaryReactor {
   grpc::CallbackServerContext* const context_;
   const CallTag tag_;
   grpc::ByteBuffer* const encoded_;  // the response's bytes, gRPC's
-  v1::ReduceResponse* response_ = nullptr;
+  Response* response_ = nullptr;
   // The messages of a small request, without its elements, fit into the first block, without an allocation.
   alignas(std::max_align_t) char arena_start_[1024];
   std::optional<google::protobuf::Arena> arena_;  // until the response is encoded
@@ -107,13 +109,11 @@ class ReductionService final : public ReductionMethods {
 
   grpc::ServerUnaryReactor* Reduce(Context* context, const grpc::ByteBuffer* request,
                                    grpc::ByteBuffer* response) override {
-    auto* const call = new ReduceCall(backend_, context, response);  // OnDone deletes it
-    call->Start(Taken(request));
-    return call;
+    return Run<v1::ReduceRequest, v1::ReduceResponse>(Rpc::kReduce, context, request, response);
   }
   grpc::ServerUnaryReactor* ReduceMany(Context* context, const grpc::ByteBuffer* request,
                                        grpc::ByteBuffer* response) override {
-    return RunReduceMany(backend_, context, Taken(request), response);
+    return Run<v1::ReduceManyRequest, v1::ReduceManyResponse>(Rpc::kReduceMany, context, request, response);
   }
   grpc::ServerReadReactor<grpc::ByteBuffer>* ReduceStream(Context* context, grpc::ByteBuffer* response) override {
     return RunStream(backend_, context, response);
@@ -148,6 +148,14 @@ class ReductionService final : public ReductionMethods {
   }
 
  private:
+  template <class Request, class Response>
+  grpc::ServerUnaryReactor* Run(Rpc rpc, Context* context, const grpc::ByteBuffer* request,
+                                grpc::ByteBuffer* response) {
+    auto* const call = new ReduceCall<Request, Response>(rpc, backend_, context, response);  // OnDone deletes it
+    call->Start(Taken(request));
+    return call;
+  }
+
   Backend& backend_;
   Ladders ladders_;
   Merges merges_;

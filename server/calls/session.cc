@@ -1,13 +1,13 @@
 // One Session from start to end:
 //
 //   1. gRPC calls RunSession, which makes a SessionCall. Admission: identity, deadline, a session slot. The call asks
-//   for
-//      the first message. An open session is not inside the gate: a draining server does not wait for idle sessions.
+//      for the first message. An open session is not inside the gate: a draining server does not wait for idle
+//      sessions.
 //   2. A message arrives: OnReadDone parses it into an Exchange, which owns the request, the response and the
 //   Reduction.
-//      A `reduce` starts the Reduction, with an admission of its own; a `cancel` sets the flag of the request that it
-//      names. Then the next message is asked for, unless max_session_requests requests are unanswered: the transport's
-//      flow control then stops the client.
+//      A `reduce` or `reduce_many` starts the Reduction, with an admission of its own; a `cancel` sets the flag of the
+//      request that it names. Then the next message is asked for, unless max_session_requests requests are unanswered:
+//      the transport's flow control then stops the client.
 //   3. The reduction ends: Answered runs on a lane or, for a small array, before Start returns. It encodes the response
 //      and frees the request; the id may be used again. Responses queue up: one is written at a time.
 //      The answer to `open_ring` goes the same way. Requests that then come through the ring don't concern this file:
@@ -39,9 +39,6 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "google/protobuf/io/coded_stream.h"
-#include "google/protobuf/wire_format_lite.h"
-#include "grpcpp/support/proto_buffer_reader.h"
 #include "kernels/engine/memory_budget.h"
 #include "kernels/engine/stopwatch.h"
 #include "kernels/system/status_macros.h"
@@ -52,6 +49,7 @@
 #include "server/calls/session_caller.h"
 #include "server/calls/watchdog.h"
 #include "server/wire/encode.h"
+#include "server/wire/session_id.h"
 #include "server/wire/status.h"
 
 namespace reduced::server {
@@ -62,20 +60,6 @@ constexpr std::size_t kSpares = 4;
 
 // A larger message is admitted before it is parsed.
 constexpr std::size_t kLargeMessage = 64 << 10;
-
-// The id of a SessionRequest whose other fields are passed over; 0 if it has none, or isn't one.
-std::uint64_t IdOf(grpc::ByteBuffer& message) {
-  using google::protobuf::internal::WireFormatLite;
-  grpc::ProtoBufferReader reader(&message);
-  google::protobuf::io::CodedInputStream in(&reader);
-  std::uint64_t id = 0;
-  while (const std::uint32_t tag = in.ReadTag()) {
-    const bool is_id =
-        tag == WireFormatLite::MakeTag(v1::SessionRequest::kIdFieldNumber, WireFormatLite::WIRETYPE_VARINT);
-    if (!(is_id ? in.ReadVarint64(&id) : WireFormatLite::SkipField(&in, tag))) break;
-  }
-  return id;
-}
 
 // One request, from its arrival until its response is written.
 struct Exchange {
@@ -210,6 +194,7 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
     }
     switch (request.request_case()) {
       case v1::SessionRequest::kReduce:
+      case v1::SessionRequest::kReduceMany:
         return Enter(std::move(exchange), [&](Exchange& entered) { Start(entered, large ? 0 : bytes); });
       case v1::SessionRequest::kOpenRing:
         return Enter(std::move(exchange), [&](Exchange& entered) { OpenRing(entered); });
@@ -220,7 +205,7 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
         break;
     }
     return absl::InvalidArgumentError(
-        absl::StrFormat("request %d: got none; allowed: reduce, cancel, open_ring", request.id()));
+        absl::StrFormat("request %d: got none; allowed: reduce, cancel, open_ring, reduce_many", request.id()));
   }
 
   absl::Status Admit(Exchange& exchange, absl::Time deadline, std::size_t bytes) {
@@ -255,8 +240,13 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
       const absl::Status admitted = Admit(exchange, deadline, bytes);
       if (!admitted.ok()) return Refuse(exchange, admitted);
     }
-    reduction.Start(&exchange.request->reduce(), exchange.response->mutable_response(), deadline, reduction.micros(),
-                    [this, &exchange](const absl::Status& status) { Answered(&exchange, status); });
+    const auto start = [&](const auto& request, auto* response) {
+      reduction.Start(&request, response, deadline, reduction.micros(),
+                      [this, &exchange](const absl::Status& status) { Answered(&exchange, status); });
+    };
+    exchange.request->has_reduce_many()
+        ? start(exchange.request->reduce_many(), exchange.response->mutable_many_response())
+        : start(exchange.request->reduce(), exchange.response->mutable_response());
   }
 
   void OpenRing(Exchange& exchange) {
@@ -356,8 +346,8 @@ class SessionCall final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc:
     }
     bool encoded = status.ok();
     if (!encoded) {
-      response.clear_response();
-      response.clear_ring();
+      response.Clear();
+      response.set_id(id);
       response.set_code(static_cast<int>(status.code()));
       response.set_message(std::string(status.message()));
       if (const auto delay = RetryHint(status)) response.set_retry_after_ms(absl::ToInt64Milliseconds(*delay));

@@ -1,5 +1,4 @@
-// What unary calls without a flow of their own have in common: GetServerInfo, Merge, ListArrays and DeleteArray; and
-// ReduceMany.
+// What unary calls without a flow of their own have in common: GetServerInfo, Merge, ListArrays and DeleteArray.
 #ifndef REDUCED_SERVER_CALLS_SIMPLE_CALL_H_
 #define REDUCED_SERVER_CALLS_SIMPLE_CALL_H_
 

@@ -111,11 +111,18 @@ TEST(CountsTest, ASessionAndItsRequests) {
   grpc::ClientContext context;
   SetContextDeadline(&context);
   const auto session = stub->Session(&context);
-  for (int i = 1; i <= 3; ++i) {
+  for (int i = 1; i <= 4; ++i) {
     v1::SessionRequest request;
     request.set_id(static_cast<std::uint64_t>(i));
     *request.mutable_reduce() = SmallSum();
     if (i == 3) request.mutable_reduce()->clear_ops();
+    if (i == 4) {
+      const v1::ReduceRequest small = SmallSum();
+      v1::ReduceManyRequest& many = *request.mutable_reduce_many();
+      many.mutable_question()->add_ops(v1::OP_SUM);
+      *many.add_operands()->mutable_array() = small.array();
+      many.mutable_operands(0)->set_inline_data(small.inline_data());
+    }
     ASSERT_TRUE(session->Write(request));
     v1::SessionResponse answer;
     ASSERT_TRUE(session->Read(&answer));
@@ -123,11 +130,11 @@ TEST(CountsTest, ASessionAndItsRequests) {
   session->WritesDone();
   EXPECT_TRUE(session->Finish().ok());
   const std::string text = service.Metrics();
-  EXPECT_EQ(Total(text, "reduced_calls_total", {"rpc=\"session_reduce\"", "status=\"OK\""}), 2);
+  EXPECT_EQ(Total(text, "reduced_calls_total", {"rpc=\"session_reduce\"", "status=\"OK\""}), 3);
   EXPECT_EQ(Total(text, "reduced_calls_total", {"rpc=\"session_reduce\"", "status=\"INVALID_ARGUMENT\""}), 1);
   EXPECT_EQ(Total(text, "reduced_calls_total", {"rpc=\"session\"", "status=\"OK\""}), 1);
-  EXPECT_EQ(Total(text, "reduced_requests_total"), 3);
-  EXPECT_EQ(Total(text, "reduced_requests_total", {"source=\"session\""}), 3) << "none is counted as inline";
+  EXPECT_EQ(Total(text, "reduced_requests_total"), 4);
+  EXPECT_EQ(Total(text, "reduced_requests_total", {"source=\"session\""}), 4) << "none is counted as inline";
 }
 
 TEST(CountsTest, TheStagesOfAnUploadInPartsAreCountedOnce) {

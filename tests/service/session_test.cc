@@ -262,7 +262,7 @@ TEST(SessionTest, WhatBreaksTheProtocolEndsTheSession) {
   negative.set_id(3);
   negative.set_timeout_ms(-1);
   for (const auto& [request, says] : std::vector<std::pair<v1::SessionRequest, std::string>>{
-           {nothing, "request 9: got none; allowed: reduce, cancel, open_ring"},
+           {nothing, "request 9: got none; allowed: reduce, cancel, open_ring, reduce_many"},
            {again, "id: got 1; allowed: an id without a request in progress"},
            {negative, "request 3: timeout_ms: got -1; allowed: 0 or more"}}) {
     StubSession session(server->client());
