@@ -57,6 +57,7 @@ ServerInfo FromProto(const v1::GetServerInfoResponse& from) {
                 .max_streams = from.limits().max_streams(),
                 .max_sessions = from.limits().max_sessions(),
                 .max_ring_bytes = from.limits().max_ring_bytes(),
+                .max_operands = from.limits().max_operands(),
                 .max_session_requests = from.limits().max_session_requests(),
                 .session_idle_timeout = absl::Milliseconds(from.limits().session_idle_timeout_ms()),
                 .default_array_ttl = absl::Milliseconds(from.limits().default_array_ttl_ms()),

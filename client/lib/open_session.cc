@@ -75,9 +75,10 @@ absl::StatusOr<std::unique_ptr<Session>> Client::OpenSession(const SessionOption
     return SessionState::Open(connection_, {.timeout = timeout,
                                             .close_timeout = options.close_timeout,
                                             .max_message_bytes = info.max_message_bytes,
+                                            .max_operands = info.max_operands,
                                             .idle_timeout = info.session_idle_timeout});
   };
-  if (options.via == kSession) return std::unique_ptr<Session>(new Session(open(), nullptr, ""));
+  if (options.via == kSession) return std::unique_ptr<Session>(new Session(connection_, open(), nullptr, ""));
   const std::string regions = RegionPath(server, info.region_socket);
   status = CheckRing(server, info, regions);
   if (status.ok()) {
@@ -94,16 +95,20 @@ absl::StatusOr<std::unique_ptr<Session>> Client::OpenSession(const SessionOption
          .timeout = timeout,
          .close_timeout = options.close_timeout,
          .idle_timeout = info.session_idle_timeout});
-    if (ring.ok()) return std::unique_ptr<Session>(new Session(std::move(state), *std::move(ring), ""));
+    if (ring.ok()) return std::unique_ptr<Session>(new Session(connection_, std::move(state), *std::move(ring), ""));
     status = ring.status();
     state->Close();  // the server may have ended it
   }
   if (options.via == kRing) return status;
-  return std::unique_ptr<Session>(new Session(open(), nullptr, std::string(status.message())));
+  return std::unique_ptr<Session>(new Session(connection_, open(), nullptr, std::string(status.message())));
 }
 
-Session::Session(std::shared_ptr<SessionState> state, std::shared_ptr<RingSession> ring, std::string why_not_ring)
-    : state_(std::move(state)), ring_(std::move(ring)), why_not_ring_(std::move(why_not_ring)) {}
+Session::Session(std::shared_ptr<Connection> connection, std::shared_ptr<SessionState> state,
+                 std::shared_ptr<RingSession> ring, std::string why_not_ring)
+    : connection_(std::move(connection)),
+      state_(std::move(state)),
+      ring_(std::move(ring)),
+      why_not_ring_(std::move(why_not_ring)) {}
 
 Session::~Session() {
   if (ring_ != nullptr) {

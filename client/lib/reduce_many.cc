@@ -1,6 +1,8 @@
-// Client::ReduceMany.
+// ReduceMany of a Client and of a Session.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -17,7 +19,10 @@
 #include "client/lib/call.h"
 #include "client/lib/convert.h"
 #include "client/lib/errors.h"
+#include "client/lib/many.h"
 #include "client/lib/retry.h"
+#include "client/lib/ring_session.h"
+#include "client/lib/session.h"
 #include "client/lib/via.h"
 #include "kernels/system/status_macros.h"
 #include "reduced/client.h"
@@ -26,13 +31,13 @@
 namespace reduced::client {
 namespace {
 
-// What one call carries: more of them would not be faster, and any server takes as much by default.
-constexpr std::int64_t kCallBytes = std::int64_t{4} << 20;
-constexpr int kCallOperands = 1024;
-
 constexpr absl::string_view kOperands = "operands[";
+// Of a field within a message: its number, and its size of less than 2 GiB.
+constexpr std::int64_t kFieldBytes = 6;
+// Of a ring: larger arrays cost less by themselves, copied into the arena once.
+constexpr std::int64_t kMostBytesInRing = std::int64_t{16} << 10;
 
-// The same error with the caller's index in the place of the one in a call, whose operands have these indexes.
+// The same error with the caller's index in the place of the one in a request, whose operands have these indexes.
 absl::Status WithIndex(const absl::Status& error, const std::vector<std::size_t>& indexes) {
   absl::string_view rest = error.message();
   std::size_t index = 0;
@@ -44,96 +49,112 @@ absl::Status WithIndex(const absl::Status& error, const std::vector<std::size_t>
   return WithMessage(error, absl::StrCat(kOperands, indexes[index], rest.substr(end)));
 }
 
-// One ReduceMany to be sent, which operands are added to.
+// One ReduceManyRequest to be sent, which operands are added to.
 class ManyCall {
  public:
-  // `request`: what is asked of each. The pointers must stay valid.
-  ManyCall(const Connection& connection, const v1::ReduceRequest& request, const std::vector<std::string>& names,
+  // `question`: what is asked of each. All must stay valid.
+  ManyCall(const ManyRoute& route, const v1::ReduceRequest& question, const std::vector<std::string>& names,
            std::vector<Reply>* replies)
-      : connection_(connection), asked_(request), names_(names), replies_(*replies) {
-    *request_.mutable_question() = request;
-  }
+      : route_(route),
+        question_(question),
+        asked_(question),
+        names_(names),
+        replies_(*replies),
+        question_bytes_(static_cast<std::int64_t>(question.ByteSizeLong()) + kFieldBytes) {}
 
-  bool HasRoomFor(std::int64_t bytes) const {
-    return request_.operands_size() == 0 || (request_.operands_size() < kCallOperands && bytes <= kCallBytes - bytes_);
-  }
-  // Adds the caller's operand `index`.
-  absl::Status Add(std::size_t index, const Operand& operand) {
-    v1::SideArray& to = *request_.add_operands();
-    indexes_.push_back(index);
+  // Adds the caller's operand `index`. If it has no room beside those before, these are sent first.
+  absl::Status Add(std::size_t index, const Operand& operand, const ReduceOptions& options, absl::Time deadline) {
+    v1::SideArray side;
+    absl::string_view via = kInline;
     if (const auto* const remote = std::get_if<RemoteArray>(&operand)) {
-      stored_ = true;
-      via_.push_back(remote->id().empty() ? kRegion : kResident);
-      return ToProto(*remote, &to);
+      via = remote->id().empty() ? kRegion : kResident;
+      RETURN_IF_ERROR(OfOperand(index, ToProto(*remote, &side)));
+    } else {
+      const auto& view = std::get<ArrayView>(operand);
+      RETURN_IF_ERROR(OfOperand(index, ToProto(view, side.mutable_array())));
+      side.set_inline_data(view.data, static_cast<std::size_t>(*ArrayBytes(view.dtype, view.shape)));
     }
-    const auto& view = std::get<ArrayView>(operand);
-    via_.push_back(kInline);
-    RETURN_IF_ERROR(ToProto(view, to.mutable_array()));
-    const std::int64_t bytes = *ArrayBytes(view.dtype, view.shape);
-    to.set_inline_data(view.data, static_cast<std::size_t>(bytes));
+    const std::int64_t bytes = static_cast<std::int64_t>(side.ByteSizeLong()) + kFieldBytes;
+    if (request_.operands_size() == route_.operands || question_bytes_ + bytes_ + bytes > route_.bytes) {
+      RETURN_IF_ERROR(Send(options, deadline));
+    }
+    asked_.SetArray(side);
+    added_.push_back({.via = via, .dtype = asked_.dtype, .count = asked_.count});
+    indexes_.push_back(index);
+    stored_ = stored_ || via != kInline;
     bytes_ += bytes;
+    *request_.add_operands() = std::move(side);
     return absl::OkStatus();
   }
 
-  // Sends the call, if it has operands, and puts their answers among the replies. Afterwards it has no operands.
+  // Sends the request, if it has operands, and puts their answers among the replies. Afterwards it has no operands.
   absl::Status Send(const ReduceOptions& options, absl::Time deadline) {
-    if (request_.operands_size() == 0) return absl::OkStatus();
+    if (added_.empty()) return absl::OkStatus();
+    *request_.mutable_question() = question_;
     google::protobuf::Arena arena;
     auto& response = *google::protobuf::Arena::CreateMessage<v1::ReduceManyResponse>(&arena);
-    int attempts = 1;
-    absl::Status status = CallAgainAndWait(connection_, stored_ ? connection_.home : connection_.parts.front(),
-                                           TimeLeft(deadline), &v1::Reduction::Stub::PrepareAsyncReduceMany, request_,
-                                           &response, options.interrupted, &attempts);
-    status = status.ok() ? Take(attempts, response) : WithIndex(status, indexes_);
-    request_.clear_operands();
+    ReduceOptions own = options;
+    own.timeout = TimeLeft(deadline);
+    const absl::StatusOr<Reply> sent = route_.send(request_, stored_, own, &response);
+    const absl::Status status = sent.ok() ? Take(*sent, response) : WithIndex(sent.status(), indexes_);
+    request_.Clear();
+    added_.clear();
     indexes_.clear();
-    via_.clear();
     bytes_ = 0;
     stored_ = false;
     return status;
   }
 
  private:
-  absl::Status Take(int attempts, v1::ReduceManyResponse& response) {
-    const std::string& server = connection_.options.server;
-    if (response.responses_size() != request_.operands_size()) {
-      return WrongAnswer(server, absl::InternalError(absl::StrCat("responses: got ", response.responses_size(),
-                                                                  "; allowed: ", request_.operands_size())));
+  // What the answer about an operand is compared with.
+  struct Added {
+    absl::string_view via{};
+    int dtype = 0;
+    std::optional<std::int64_t> count{};
+  };
+
+  absl::Status Take(const Reply& sent, v1::ReduceManyResponse& response) {
+    if (response.responses_size() != static_cast<int>(added_.size())) {
+      return WrongAnswer(route_.server, absl::InternalError(absl::StrCat("responses: got ", response.responses_size(),
+                                                                         "; allowed: ", added_.size())));
     }
-    for (int i = 0; i < response.responses_size(); ++i) {
-      const auto at = static_cast<std::size_t>(i);
-      asked_.SetArray(request_.operands(i));
-      ASSIGN_OR_RETURN(Reply reply, ToReply(server, asked_, *response.mutable_responses(i), via_[at], names_));
-      reply.attempts = attempts;
-      replies_[indexes_[at]] = std::move(reply);
+    for (std::size_t i = 0; i < added_.size(); ++i) {
+      const Added& added = added_[i];
+      asked_.dtype = added.dtype;
+      asked_.count = added.count;
+      ASSIGN_OR_RETURN(Reply reply, ToReply(route_.server, asked_, *response.mutable_responses(static_cast<int>(i)),
+                                            sent.via.empty() ? added.via : sent.via, names_));
+      reply.attempts = sent.attempts;
+      replies_[indexes_[i]] = std::move(reply);
     }
     return absl::OkStatus();
   }
 
-  const Connection& connection_;
+  const ManyRoute& route_;
+  const v1::ReduceRequest& question_;
   Asked asked_;
   const std::vector<std::string>& names_;
   std::vector<Reply>& replies_;
+  const std::int64_t question_bytes_;
   v1::ReduceManyRequest request_;
-  std::vector<std::size_t> indexes_;    // of the operands in the caller's list
-  std::vector<absl::string_view> via_;  // of each
-  std::int64_t bytes_ = 0;              // of inline elements
-  bool stored_ = false;                 // whether one is on the server
+  std::vector<Added> added_;
+  std::vector<std::size_t> indexes_;  // of the operands in the caller's list
+  std::int64_t bytes_ = 0;            // of the encoded operands
+  bool stored_ = false;               // whether one is on the server
 };
 
 }  // namespace
 
-absl::StatusOr<std::vector<Reply>> Client::ReduceMany(const std::vector<Operand>& operands,
-                                                      const std::vector<std::string>& ops,
-                                                      const ReduceOptions& options) {
+absl::StatusOr<std::vector<Reply>> ReduceManyBy(const ManyRoute& route, const std::vector<Operand>& operands,
+                                                const std::vector<std::string>& ops, const ReduceOptions& options) {
   if (operands.empty()) return absl::InvalidArgumentError("operands: got none; allowed: 1 or more");
-  const absl::Duration timeout = options.timeout.value_or(connection_->options.timeout);
-  v1::ReduceRequest request;
+  const absl::Duration timeout = options.timeout.value_or(route.timeout);
+  v1::ReduceRequest question;
   absl::Status status = CheckTimeout(timeout);
-  status.Update(ToProto(ops, options, &request));
+  status.Update(ToProto(ops, options, &question));
   if (!status.ok()) return status;
   const absl::Time deadline = absl::Now() + timeout;
-  const std::vector<std::string> names = NamesFor(request, ops);
+  const std::vector<std::string> names = NamesFor(question, ops);
   std::vector<Reply> replies(operands.size());
   // Before anything is sent: what is wrong with an array, and which ones go by themselves.
   std::vector<std::size_t> alone;
@@ -145,29 +166,71 @@ absl::StatusOr<std::vector<Reply>> Client::ReduceMany(const std::vector<Operand>
     status.Update(CheckElements(*view, /*may_have_reader=*/true));
     if (!status.ok()) return OfOperand(i, status);
     ASSIGN_OR_RETURN(const absl::string_view via, ChooseVia(options.via, *bytes));
-    if (via != kInline || view->reader.read != nullptr) alone.push_back(i);
+    if (via != kInline || view->reader.read != nullptr || *bytes > route.most_bytes_together) alone.push_back(i);
   }
-  ManyCall call(*connection_, request, names, &replies);
+  ManyCall call(route, question, names, &replies);
   auto next_alone = alone.begin();
   for (std::size_t i = 0; i < operands.size(); ++i) {
-    const auto* const view = std::get_if<ArrayView>(&operands[i]);
-    if (next_alone != alone.end() && *next_alone == i) {
-      ++next_alone;
-      ReduceOptions own = options;
-      own.timeout = TimeLeft(deadline);
-      absl::StatusOr<Reply> reply = Reduce(*view, ops, own);
-      if (!reply.ok()) return OfOperand(i, reply.status());
-      replies[i] = *std::move(reply);
+    if (next_alone == alone.end() || *next_alone != i) {
+      RETURN_IF_ERROR(call.Add(i, operands[i], options, deadline));
       continue;
     }
-    const std::int64_t bytes = view == nullptr ? 0 : *ArrayBytes(view->dtype, view->shape);
-    if (!call.HasRoomFor(bytes)) status = call.Send(options, deadline);
-    if (status.ok()) status = OfOperand(i, call.Add(i, operands[i]));
-    if (!status.ok()) return status;
+    ++next_alone;
+    ReduceOptions own = options;
+    own.timeout = TimeLeft(deadline);
+    absl::StatusOr<Reply> reply = route.alone(std::get<ArrayView>(operands[i]), own);
+    if (!reply.ok()) return OfOperand(i, reply.status());
+    replies[i] = *std::move(reply);
   }
-  status = call.Send(options, deadline);
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(call.Send(options, deadline));
   return replies;
+}
+
+absl::StatusOr<std::vector<Reply>> Client::ReduceMany(const std::vector<Operand>& operands,
+                                                      const std::vector<std::string>& ops,
+                                                      const ReduceOptions& options) {
+  const Connection& connection = *connection_;
+  const auto send = [&](const v1::ReduceManyRequest& request, bool stored, const ReduceOptions& own,
+                        v1::ReduceManyResponse* response) -> absl::StatusOr<Reply> {
+    Reply reply;
+    RETURN_IF_ERROR(CallAgainAndWait(connection, stored ? connection.home : connection.parts.front(), *own.timeout,
+                                     &v1::Reduction::Stub::PrepareAsyncReduceMany, request, response, own.interrupted,
+                                     &reply.attempts));
+    return reply;
+  };
+  const auto alone = [&](const ArrayView& array, const ReduceOptions& own) { return Reduce(array, ops, own); };
+  return ReduceManyBy(
+      {.server = connection.options.server, .timeout = connection.options.timeout, .send = send, .alone = alone},
+      operands, ops, options);
+}
+
+absl::StatusOr<std::vector<Reply>> Session::ReduceMany(const std::vector<Operand>& operands,
+                                                       const std::vector<std::string>& ops,
+                                                       const ReduceOptions& options) {
+  const SessionState::Options& limits = state_->options();
+  const std::string& server = connection_->options.server;
+  if (limits.max_operands == 0) {
+    return absl::UnimplementedError(absl::StrCat(server, " has no requests of many arrays: it is of an older version"));
+  }
+  const auto send = [&](v1::ReduceManyRequest& request, bool /*stored*/, const ReduceOptions& own,
+                        v1::ReduceManyResponse* response) {
+    return ring_ != nullptr ? ring_->ReduceMany(request, own, response) : state_->ReduceMany(request, own, response);
+  };
+  const auto alone = [&](const ArrayView& array, const ReduceOptions& own) -> absl::StatusOr<Reply> {
+    ASSIGN_OR_RETURN(const std::int64_t bytes, ArrayBytes(array.dtype, array.shape));
+    ASSIGN_OR_RETURN(const absl::string_view via, ChooseVia(own.via, bytes));
+    const bool in_ring = ring_ != nullptr && own.via != kStream && array.reader.read == nullptr;
+    if (in_ring && (via == kInline || bytes <= ring_->arena_bytes())) return ring_->Reduce(array, ops, own);
+    return Client(connection_).Reduce(array, ops, own);
+  };
+  ManyRoute route{.server = server, .timeout = limits.timeout, .send = send, .alone = alone};
+  route.operands = std::min(route.operands, limits.max_operands);
+  route.bytes = std::min(route.bytes, limits.max_message_bytes - SessionState::kFrameBytes);
+  if (ring_ != nullptr) {
+    route.bytes = std::min(route.bytes, kMostRingMessageBytes);
+    route.most_bytes_together = kMostBytesInRing;
+  }
+  return ReduceManyBy(route, operands, ops, options);
 }
 
 }  // namespace reduced::client

@@ -44,8 +44,9 @@ bool Same(const RemoteArray& a, const RemoteArray& b) {
 
 // A request of this size or more has no room in any arena, and goes in a message of the session.
 constexpr std::uint64_t kNoRoom = std::uint64_t{1} << 62;
-// Of a message in the arena, which the server parses between the requests of other rings.
-constexpr std::uint64_t kMostMessageBytes = std::uint64_t{64} << 10;
+// Of a response, without the results: with the state of a whole array, and without one.
+constexpr std::int64_t kReplyBytes = 8192;
+constexpr std::int64_t kReplyBytesWithoutState = 2048;
 
 // How many elements an array beside the one that is reduced has; absent: only the server knows.
 std::optional<std::int64_t> CountOf(const v1::SideArray& side) {
@@ -87,16 +88,15 @@ std::optional<std::int64_t> MostOutputs(const v1::ReduceRequest& request) {
   return outputs;
 }
 
-// Room for the response to a request that does not fit the fixed form.
-std::uint64_t ReplyBytes(const RingQuestion& question) {
-  constexpr std::int64_t kBytes = 8192;      // with the state of a whole array
+// Room for the response to a request that does not fit the fixed form. `rest`: of all but the results.
+std::uint64_t ReplyBytes(const RingQuestion& question, std::int64_t rest) {
   constexpr std::int64_t kBytesPerOp = 320;  // a result, or why there is none
   constexpr std::int64_t kDimensionBytes = 10, kElementBytes = 8, kKeyBytes = 8;
   constexpr std::int64_t kMostElements = std::int64_t{1} << 32;  // of an answer
   const v1::ReduceRequest& request = question.request;
   const Asked& asked = question.asked;
   const auto ops = static_cast<std::int64_t>(asked.ops.size());
-  std::int64_t bytes = kBytes + kBytesPerOp * ops;
+  std::int64_t bytes = rest + kBytesPerOp * ops;
   if (!asked.arrays) return static_cast<std::uint64_t>(bytes);
   if (asked.return_state) return kNoRoom;  // of counts, and of many outputs
   std::int64_t elements = 0;               // of all answers for one output
@@ -115,12 +115,14 @@ std::uint64_t ReplyBytes(const RingQuestion& question) {
 
 absl::StatusOr<Question> Complete(RingQuestion question, const std::vector<std::string>& ops) {
   question.asked = Asked(question.request);
+  question.form.kind = static_cast<std::uint8_t>(ring::Kind::kReduce);
   if (ring::FitsFixedForm(question.request)) {
     ring::ToSubmission(question.request, &question.form);
   } else {
     question.names = NamesFor(question.request, ops);
     question.message = question.request.SerializeAsString();
-    question.reply_bytes = question.message.size() <= kMostMessageBytes ? ReplyBytes(question) : kNoRoom;
+    question.reply_bytes =
+        question.message.size() <= kMostRingMessageBytes ? ReplyBytes(question, kReplyBytes) : kNoRoom;
   }
   return std::make_shared<const RingQuestion>(std::move(question));
 }
@@ -130,7 +132,8 @@ absl::Status SetPartition(const PartitionOptions* partition, RingQuestion* quest
   if (partition == nullptr) return absl::OkStatus();
   return ToProto(*partition, &question->request, [](const ArrayView& side, v1::SideArray* to) {
     // A larger one has no room in the message, which then goes by the session.
-    const auto bytes = std::min(static_cast<std::uint64_t>(*ArrayBytes(side.dtype, side.shape)), kMostMessageBytes);
+    const auto bytes =
+        std::min(static_cast<std::uint64_t>(*ArrayBytes(side.dtype, side.shape)), std::uint64_t{kMostRingMessageBytes});
     to->set_inline_data(side.data, static_cast<std::size_t>(bytes));
     return absl::OkStatus();
   });
@@ -210,6 +213,18 @@ absl::StatusOr<RingPlan> MakeRingPlan(const RemoteArray& array, const std::vecto
                                       const ReduceOptions& options, const PartitionOptions* partition,
                                       absl::Duration timeout) {
   return PlanOf(array, ops, options, partition, timeout);
+}
+
+RingPlan MakeRingPlan(const v1::ReduceManyRequest& request, absl::Duration timeout, v1::ReduceManyResponse* response) {
+  RingQuestion question{.request = request.question(), .asked = Asked(request.question()), .reply_bytes = kNoRoom};
+  question.form.kind = static_cast<std::uint8_t>(ring::Kind::kReduceMany);
+  if (request.ByteSizeLong() <= kMostRingMessageBytes) {
+    question.message = request.SerializeAsString();
+    const std::int64_t bytes = question.asked.return_state ? kReplyBytes : kReplyBytesWithoutState;
+    question.reply_bytes = std::min(ReplyBytes(question, bytes), kNoRoom / kMostRingMessageBytes) *
+                           static_cast<std::uint64_t>(request.operands_size());
+  }
+  return {.question = std::make_shared<const RingQuestion>(std::move(question)), .timeout = timeout, .many = response};
 }
 
 }  // namespace reduced::client

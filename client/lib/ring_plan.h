@@ -24,7 +24,7 @@ struct RingQuestion {
   Asked asked{};
   std::uint64_t bytes = 0;  // of the elements
   bool elements = false;    // that go through the arena
-  ring::Submission form{};  // the fields of the fixed form
+  ring::Submission form{};  // the kind, and the fields of the fixed form
   std::string message{};    // the request, if it doesn't fit the fixed form
   // Room for the response to the message. What the server alone knows the size of has none: it goes in a message of the
   // session.
@@ -42,7 +42,11 @@ struct RingPlan {
   std::shared_ptr<const RingQuestion> question{};
   const void* data = nullptr;
   absl::Duration timeout{};
+  v1::ReduceManyResponse* many = nullptr;  // takes the response about many arrays
 };
+
+// A message in the arena, which the server parses between the requests of other rings, has at most so many bytes.
+inline constexpr std::int64_t kMostRingMessageBytes = std::int64_t{64} << 10;
 
 // `timeout`: if the options have none. `partition`: null: there is none; its arrays go in the message.
 // INVALID_ARGUMENT: what the client can check. A thread that asks the same as the last time, without a partition, gets
@@ -53,6 +57,8 @@ absl::StatusOr<RingPlan> MakeRingPlan(const ArrayView& array, const std::vector<
 absl::StatusOr<RingPlan> MakeRingPlan(const RemoteArray& array, const std::vector<std::string>& ops,
                                       const ReduceOptions& options, const PartitionOptions* partition,
                                       absl::Duration timeout);
+// Of many arrays. `response`: takes the answer. A request of more than kMostRingMessageBytes has no room in any arena.
+RingPlan MakeRingPlan(const v1::ReduceManyRequest& request, absl::Duration timeout, v1::ReduceManyResponse* response);
 
 }  // namespace reduced::client
 

@@ -4,8 +4,8 @@
 //      there are some, copies the elements into the arena, and submits.
 //   2. If the server sleeps, the thread rings its doorbell. Threads that submit while it is awake need no system call.
 //   3. A caller in Reduce waits for its own completion: it spins as long as that is likely to pay, and then sleeps on
-//   its
-//      word. Answers to requests with callbacks ring the bell of the ring, which the worker waits for in the same way.
+//      its word. Answers to requests with callbacks ring the bell of the ring, which the worker waits for in the same
+//      way: see ring_callbacks.cc.
 //   4. A request that was cancelled or missed its deadline is answered at once. Its completion and its part of the
 //   arena
 //      stay taken until the server has answered, too.
@@ -24,6 +24,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/lib/convert.h"
+#include "client/lib/ring_slot.h"
 #include "client/lib/via.h"
 #include "kernels/system/status_macros.h"
 #include "proto/ring/codec.h"
@@ -32,37 +33,11 @@
 namespace reduced::client {
 namespace {
 
-constexpr absl::Duration kLookEvery = absl::Milliseconds(50);  // whether the session has ended
 constexpr absl::Duration kAttachEvery = absl::Seconds(1);      // after an attempt that failed
 constexpr absl::Duration kSweepEvery = absl::Milliseconds(1);  // whether an abandoned slot is free again
 constexpr double kLongUs = 1e6;                                // longer times of the server make no difference
-using Clock = std::chrono::steady_clock;
 
 }  // namespace
-
-// A completion, and the request that has it.
-struct RingSession::Slot {
-  std::uint32_t index = 0;
-  ring::Patience patience{};  // of whoever waits for it
-  std::uint64_t arena_offset = 0;
-  std::uint64_t arena_bytes = 0;
-  std::uint64_t id = 0;
-  std::shared_ptr<const RingQuestion> question{};
-  v1::ReduceResponse response{};  // keeps its memory from one answer to the next
-  std::uint64_t reply_offset = 0;
-  std::uint64_t reply_bytes = 0;
-  absl::Duration timeout{};
-  absl::Time deadline{};
-  Client::Done done{};  // null: a caller is waiting in Reduce
-};
-
-struct RingSession::Cancellable final : Call::State {
-  void Cancel() override {
-    if (const auto state = session.lock()) state->Cancel(id);
-  }
-  std::weak_ptr<RingSession> session;
-  std::uint64_t id = 0;
-};
 
 absl::StatusOr<std::shared_ptr<RingSession>> RingSession::Open(std::shared_ptr<SessionState> session, Options options) {
   const std::shared_ptr<RingSession> ring(new RingSession(std::move(session), std::move(options)));
@@ -170,7 +145,6 @@ ring::Submission RingSession::Fill(Slot& slot, RingPlan& plan) {
   ring::Submission submission = question.form;
   submission.id = slot.id;
   submission.completion = slot.index;
-  submission.kind = static_cast<std::uint8_t>(ring::Kind::kReduce);
   if (plan.timeout != absl::InfiniteDuration()) {
     submission.timeout_us =
         static_cast<std::uint64_t>(std::max<std::int64_t>(absl::ToInt64Microseconds(plan.timeout), 1));
@@ -190,6 +164,7 @@ ring::Submission RingSession::Fill(Slot& slot, RingPlan& plan) {
     submission.reply_bytes = slot.reply_bytes;
   }
   slot.timeout = plan.timeout;
+  slot.many = plan.many;
   slot.question = std::move(plan.question);
   ring::Shared(memory_->mapping().completion(slot.index).state).store(ring::kPending, std::memory_order_relaxed);
   return submission;
@@ -279,21 +254,26 @@ absl::StatusOr<Reply> RingSession::AnswerOf(Slot& slot, ring::Patience* patience
                    absl::Milliseconds(answer.retry_after_ms));
   }
   v1::ReduceResponse& response = slot.response;
+  google::protobuf::Message& message =
+      slot.many == nullptr ? static_cast<google::protobuf::Message&>(response) : *slot.many;
   if (slot.reply_bytes == 0) {
     response.Clear();
     ring::FromCompletion(answer, slot.question->request, &response);
   } else {
     const std::string copy(reinterpret_cast<const char*>(mapping.arena() + slot.reply_offset),
                            std::min<std::uint64_t>(answer.reply_bytes, slot.reply_bytes));
-    if (answer.reply_bytes > slot.reply_bytes || !response.ParseFromString(copy)) {
-      return WrongAnswer(options_.server, absl::InternalError(absl::StrCat("reply: got ", answer.reply_bytes,
-                                                                           " bytes; allowed: a ReduceResponse")));
+    if (answer.reply_bytes > slot.reply_bytes || !message.ParseFromString(copy)) {
+      return WrongAnswer(options_.server,
+                         absl::InternalError(absl::StrCat("reply: got ", answer.reply_bytes, " bytes; allowed: a ",
+                                                          message.GetDescriptor()->name())));
     }
   }
   // What the server needs; a sleep, and waking up, would take longer than that and look like the reason to sleep.
-  if (const double us = response.timing().total_us(); us >= 0) {
+  const v1::Timing& timing = slot.many == nullptr ? response.timing() : slot.many->timing();
+  if (const double us = timing.total_us(); us >= 0) {
     patience->Took(std::chrono::nanoseconds(static_cast<std::int64_t>(std::min(us, kLongUs) * 1e3)));
   }
+  if (slot.many != nullptr) return Reply{.via = std::string(kRing)};
   return ToReply(options_.server, slot.question->asked, response, kRing, slot.question->names);
 }
 
@@ -328,6 +308,23 @@ absl::Status RingSession::WhyEnded() {
   return status.ok() ? absl::UnavailableError(absl::StrCat(options_.server, " ended the session's ring")) : status;
 }
 
+// Sends a request that has a slot, and gives that back. UNAVAILABLE: it goes in a message. `arrays`: as Reduce has it.
+absl::StatusOr<Reply> RingSession::Exchange(Slot& slot, RingPlan& plan, absl::Time deadline, InterruptClock& clock,
+                                            v1::ReduceResponse* arrays) {
+  absl::Status status = Submit(Fill(slot, plan));
+  const bool submitted = status.ok();
+  if (submitted) status = Wait(slot, memory_->Knock(), deadline, clock);
+  absl::StatusOr<Reply> reply = status.ok() ? AnswerOf(slot, &slot.patience) : status;
+  if (arrays != nullptr && reply.ok()) arrays->Swap(&slot.response);
+  const absl::MutexLock lock(&mutex_);
+  if (status.ok() || !submitted) {
+    GiveBack(slot);
+  } else {
+    Abandon(slot);
+  }
+  return reply;
+}
+
 template <class Array>
 absl::StatusOr<Reply> RingSession::Reduce(const Array& array, const std::vector<std::string>& ops,
                                           const ReduceOptions& options, const PartitionOptions* partition,
@@ -335,251 +332,27 @@ absl::StatusOr<Reply> RingSession::Reduce(const Array& array, const std::vector<
   ASSIGN_OR_RETURN(RingPlan plan, MakeRingPlan(array, ops, options, partition, options_.timeout));
   const absl::Time deadline = absl::Now() + plan.timeout;
   InterruptClock clock(options.interrupted);
-  ASSIGN_OR_RETURN(Slot* const taken, Take(plan, deadline, clock));
-  if (taken == nullptr) return session_->Reduce(session_->Ask(array, ops, options, partition), options, arrays);
-  Slot& slot = *taken;
-  absl::Status status = Submit(Fill(slot, plan));
-  const bool submitted = status.ok();
-  if (submitted) status = Wait(slot, memory_->Knock(), deadline, clock);
-  absl::StatusOr<Reply> reply = status.ok() ? AnswerOf(slot, &slot.patience) : status;
-  if (arrays != nullptr && reply.ok()) arrays->Swap(&slot.response);
-  {
-    const absl::MutexLock lock(&mutex_);
-    if (status.ok() || !submitted) {
-      GiveBack(slot);
-    } else {
-      Abandon(slot);
-    }
-  }
+  ASSIGN_OR_RETURN(Slot* const slot, Take(plan, deadline, clock));
+  if (slot == nullptr) return session_->Reduce(session_->Ask(array, ops, options, partition), options, arrays);
+  absl::StatusOr<Reply> reply = Exchange(*slot, plan, deadline, clock, arrays);
   if (!absl::IsUnavailable(reply.status())) return reply;
   ReduceOptions rest = options;
   rest.timeout = std::max(deadline - absl::Now(), absl::Milliseconds(1));
   return session_->Reduce(session_->Ask(array, ops, rest, partition), rest, arrays);
 }
 
-template <class Array>
-Call RingSession::ReduceAsync(const Array& array, const std::vector<std::string>& ops, const ReduceOptions& options,
-                              Client::Done done) {
-  Call call;
-  absl::StatusOr<RingPlan> plan = MakeRingPlan(array, ops, options, /*partition=*/nullptr, options_.timeout);
-  if (!plan.ok()) {
-    std::move(done)(plan.status());
-    return call;
-  }
-  Slot* slot = nullptr;
-  {
-    const absl::MutexLock lock(&mutex_);
-    const absl::Time deadline = absl::Now() + plan->timeout;
-    if (HasRoomFor(*plan) && IsUsable(deadline)) slot = TryTake(*plan, deadline);
-  }
-  if (slot == nullptr) return SendAsync(session_->Ask(array, ops, options), options, std::move(done));
-  ring::Submission submission = Fill(*slot, *plan);
-  submission.flags |= ring::kRingBell;
-  absl::Status status;
-  {
-    const absl::MutexLock lock(&mutex_);
-    slot->deadline = absl::Now() + plan->timeout;
-    status = Submit(submission);
-    if (status.ok()) {
-      slot->done = std::exchange(done, nullptr);
-      memory_->Knock();
-      asynchronous_.push_back(slot);
-      StartWorker();
-      if (slot->deadline < listening_until_) RingOwnBell();
-    } else {
-      GiveBack(*slot);
-    }
-  }
-  if (!status.ok()) return SendAsync(session_->Ask(array, ops, options), options, std::move(done));
-  auto cancellable = std::make_shared<Cancellable>();
-  cancellable->session = weak_from_this();
-  cancellable->id = submission.id;
-  call.state_ = std::move(cancellable);
-  return call;
-}
-
-// In a message of the session. The callback runs on the worker, as the others do.
-Call RingSession::SendAsync(absl::StatusOr<SessionState::Message> message, const ReduceOptions& options,
-                            Client::Done done) {
-  {
-    const absl::MutexLock lock(&mutex_);
-    ++in_messages_;
-    StartWorker();
-  }
-  return session_->ReduceAsync(
-      std::move(message), options,
-      [self = shared_from_this(), done = std::move(done)](absl::StatusOr<Reply> reply) mutable {
-        const absl::MutexLock lock(&self->mutex_);
-        --self->in_messages_;
-        self->Enqueue(std::move(done), std::move(reply));
-      });
-}
-
-// The message for a request that is in the ring.
-SessionState::Message RingSession::MessageOf(const Slot& slot) const {
-  const RingQuestion& question = *slot.question;
-  SessionState::Message made{.names = question.names};
-  v1::SessionRequest& message = made.request;
-  *message.mutable_reduce() = question.request;
-  if (question.elements) {
-    message.mutable_reduce()->set_inline_data(memory_->mapping().arena() + slot.arena_offset, question.bytes);
-  }
-  if (slot.deadline != absl::InfiniteFuture()) {
-    message.set_timeout_ms(std::max<std::int64_t>(absl::ToInt64Milliseconds(slot.deadline - absl::Now()), 1));
-  }
-  return made;
-}
-
-// Sends a request with a callback in a message, without the mutex: a session that has ended calls back at once. The
-// slot stays taken, until there is another ring.
-void RingSession::SendAgain(Slot& slot) {
-  const std::uint64_t id = slot.id;
-  ReduceOptions options;
-  options.timeout = std::max(slot.deadline - absl::Now(), absl::Milliseconds(1));
-  {
-    const absl::MutexLock lock(&mutex_);
-    ++in_messages_;
-    sent_again_.emplace(id, Call());
-  }
-  Call call = session_->ReduceAsync(
-      MessageOf(slot), options,
-      [self = shared_from_this(), id, done = std::move(slot.done)](absl::StatusOr<Reply> reply) mutable {
-        const absl::MutexLock lock(&self->mutex_);
-        --self->in_messages_;
-        self->sent_again_.erase(id);
-        self->Enqueue(std::move(done), std::move(reply));
-      });
-  const absl::MutexLock lock(&mutex_);
-  const auto found = sent_again_.find(id);
-  if (found != sent_again_.end()) found->second = std::move(call);
-  Abandon(slot);
-}
-
-void RingSession::StartWorker() {
-  if (!worker_.has_value()) worker_.emplace([this] { Work(); });
-  work_.Signal();
-}
-
-// Ends one request with a callback, if it is in the ring.
-void RingSession::Cancel(std::uint64_t id) {
-  const absl::MutexLock lock(&mutex_);
-  const auto found =
-      std::find_if(asynchronous_.begin(), asynchronous_.end(), [id](Slot* slot) { return slot->id == id; });
-  if (found == asynchronous_.end()) {
-    const auto again = sent_again_.find(id);
-    if (again != sent_again_.end()) again->second.Cancel();
-    return;
-  }
-  Slot& slot = **found;
-  asynchronous_.erase(found);
-  Enqueue(std::move(slot.done), absl::CancelledError("the request was cancelled by its caller"));
-  Abandon(slot);
-}
-
-// Has the worker run a callback.
-void RingSession::Enqueue(Client::Done done, absl::StatusOr<Reply> reply) {
-  finished_.emplace_back(std::move(done), std::move(reply));
-  work_.Signal();
-  RingOwnBell();
-}
-
-// Wakes the worker if it waits for answers.
-void RingSession::RingOwnBell() {
-  std::uint32_t& bell = memory_->mapping().header().bell;
-  if (ring::Shared(bell).exchange(ring::kRung) == ring::kListener) ring::FutexWake(bell);
-}
-
-// Returns once the bell has rung since the last time, or `until` has passed.
-void RingSession::Listen(absl::Time until) {
-  std::uint32_t& word = memory_->mapping().header().bell;
-  const auto bell = ring::Shared(word);
-  if (bell.exchange(ring::kQuiet) == ring::kRung) return;
-  const Clock::time_point start = Clock::now();
-  if (spinners_.fetch_add(1, std::memory_order_relaxed) < most_spinners_) {
-    ring::Spin spin;
-    while (bell.load(std::memory_order_relaxed) == ring::kQuiet && Clock::now() - start < bell_patience_.now()) {
-      spin.Pause();
-    }
-  }
-  spinners_.fetch_sub(1, std::memory_order_relaxed);
-  std::uint32_t quiet = ring::kQuiet;
-  if (bell.compare_exchange_strong(quiet, ring::kListener)) {
-    const absl::Duration sleep = std::max(until - absl::Now(), absl::Microseconds(1));
-    ring::FutexWait(word, ring::kListener, absl::ToChronoNanoseconds(sleep));
-  }
-  bell.exchange(ring::kQuiet);
-}
-
-// Ends the requests with callbacks that are answered or late. Those who send more need not wait for that.
-void RingSession::CollectAnswers(const absl::Status& ended) {
-  const absl::Time now = absl::Now();
-  std::vector<Slot*> waiting, answered, again;
-  for (Slot* const slot : asynchronous_) {
-    if (IsDone(*slot)) {
-      answered.push_back(slot);
-    } else if (absl::IsUnavailable(ended) && slot->deadline > now) {
-      again.push_back(slot);
-    } else if (!ended.ok() || slot->deadline <= now) {
-      finished_.emplace_back(
-          std::move(slot->done),
-          ended.ok() ? ErrorOf(grpc::StatusCode::DEADLINE_EXCEEDED, "", options_.server, slot->timeout, {}) : ended);
-      Abandon(*slot);
-    } else {
-      waiting.push_back(slot);
-    }
-  }
-  asynchronous_ = std::move(waiting);
-  delivering_ = true;
-  mutex_.Unlock();
-  for (Slot* const slot : again) SendAgain(*slot);
-  std::vector<absl::StatusOr<Reply>> replies;
-  replies.reserve(answered.size());
-  for (Slot* const slot : answered) replies.push_back(AnswerOf(*slot, &bell_patience_));
-  mutex_.Lock();
-  delivering_ = false;
-  for (std::size_t i = 0; i < answered.size(); ++i) {
-    finished_.emplace_back(std::move(answered[i]->done), std::move(replies[i]));
-    GiveBack(*answered[i]);
-  }
-}
-
-// The thread that runs the callbacks.
-void RingSession::Work() {
-  const absl::MutexLock lock(&mutex_);
-  absl::Time look = absl::Now() + kLookEvery;
-  for (;;) {
-    if (!finished_.empty()) {
-      auto finished = std::exchange(finished_, {});
-      delivering_ = true;
-      mutex_.Unlock();
-      for (auto& [done, reply] : finished) {
-        std::move(done)(std::move(reply));
-        done = nullptr;
-      }
-      mutex_.Lock();
-      delivering_ = false;
-    } else if (!asynchronous_.empty()) {
-      const absl::Time now = absl::Now();
-      const bool look_now = now >= look;
-      if (look_now) look = now + kLookEvery;
-      listening_until_ = look;
-      for (const Slot* const slot : asynchronous_) listening_until_ = std::min(listening_until_, slot->deadline);
-      const absl::Time until = listening_until_;
-      listening_ = true;
-      mutex_.Unlock();
-      Listen(until);
-      const bool ended = lost_ || memory_->ended() || (look_now && !session_->IsOpen(call_));
-      const absl::Status why = ended ? WhyEnded() : absl::OkStatus();
-      mutex_.Lock();
-      listening_ = false;
-      CollectAnswers(why);
-    } else if (stopping_) {
-      return;
-    } else {
-      idle_.SignalAll();
-      work_.Wait(&mutex_);
-    }
-  }
+absl::StatusOr<Reply> RingSession::ReduceMany(v1::ReduceManyRequest& request, const ReduceOptions& options,
+                                              v1::ReduceManyResponse* response) {
+  RingPlan plan = MakeRingPlan(request, options.timeout.value_or(options_.timeout), response);
+  const absl::Time deadline = absl::Now() + plan.timeout;
+  InterruptClock clock(options.interrupted);
+  ASSIGN_OR_RETURN(Slot* const slot, Take(plan, deadline, clock));
+  if (slot == nullptr) return session_->ReduceMany(request, options, response);
+  absl::StatusOr<Reply> reply = Exchange(*slot, plan, deadline, clock);
+  if (!absl::IsUnavailable(reply.status())) return reply;
+  ReduceOptions rest = options;
+  rest.timeout = std::max(deadline - absl::Now(), absl::Milliseconds(1));
+  return session_->ReduceMany(request, rest, response);
 }
 
 void RingSession::Close() {
@@ -609,9 +382,5 @@ template absl::StatusOr<Reply> RingSession::Reduce(const ArrayView&, const std::
                                                    const ReduceOptions&, const PartitionOptions*, v1::ReduceResponse*);
 template absl::StatusOr<Reply> RingSession::Reduce(const RemoteArray&, const std::vector<std::string>&,
                                                    const ReduceOptions&, const PartitionOptions*, v1::ReduceResponse*);
-template Call RingSession::ReduceAsync(const ArrayView&, const std::vector<std::string>&, const ReduceOptions&,
-                                       Client::Done);
-template Call RingSession::ReduceAsync(const RemoteArray&, const std::vector<std::string>&, const ReduceOptions&,
-                                       Client::Done);
 
 }  // namespace reduced::client

@@ -55,6 +55,11 @@ class RingSession : public std::enable_shared_from_this<RingSession> {
   template <class Array>
   absl::StatusOr<Reply> Reduce(const Array& array, const std::vector<std::string>& ops, const ReduceOptions& options,
                                const PartitionOptions* partition = nullptr, v1::ReduceResponse* arrays = nullptr);
+  // As SessionState::ReduceMany; in a message of the session, which takes the request, if that has no room in the
+  // arena.
+  absl::StatusOr<Reply> ReduceMany(v1::ReduceManyRequest& request, const ReduceOptions& options,
+                                   v1::ReduceManyResponse* response);
+  std::int64_t arena_bytes() const { return options_.arena_bytes; }
   template <class Array>
   Call ReduceAsync(const Array& array, const std::vector<std::string>& ops, const ReduceOptions& options,
                    Client::Done done);
@@ -75,6 +80,8 @@ class RingSession : public std::enable_shared_from_this<RingSession> {
   ring::Submission Fill(Slot& slot, RingPlan& plan);
   absl::Status Submit(const ring::Submission& submission);
   absl::Status Wait(Slot& slot, bool slept, absl::Time deadline, InterruptClock& clock);
+  absl::StatusOr<Reply> Exchange(Slot& slot, RingPlan& plan, absl::Time deadline, InterruptClock& clock,
+                                 v1::ReduceResponse* arrays = nullptr);
   absl::StatusOr<Reply> AnswerOf(Slot& slot, ring::Patience* patience) const;
   void GiveBack(Slot& slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Abandon(Slot& slot) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

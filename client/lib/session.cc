@@ -34,15 +34,6 @@
 
 namespace reduced::client {
 
-namespace {
-
-void SetTimeout(absl::Duration timeout, v1::SessionRequest* message) {
-  if (timeout == absl::InfiniteDuration()) return;
-  message->set_timeout_ms(absl::ToInt64Milliseconds(absl::Ceil(timeout, absl::Milliseconds(1))));
-}
-
-}  // namespace
-
 struct SessionState::Request {
   Request(absl::Duration time, Client::Done callback)
       : timeout(time), deadline(absl::Now() + time), done(std::move(callback)) {}
@@ -53,9 +44,10 @@ struct SessionState::Request {
   v1::SessionRequest message;  // until it is answered
   int attempts = 1;
   Asked asked;
-  std::vector<std::string> names{};      // SessionState::Message.names
-  OpenedRing* ring = nullptr;            // is set to the ring that was asked for instead of a reduction
-  v1::ReduceResponse* arrays = nullptr;  // takes the response to a partition
+  std::vector<std::string> names{};        // SessionState::Message.names
+  OpenedRing* ring = nullptr;              // is set to the ring that was asked for instead of a reduction
+  v1::ReduceResponse* arrays = nullptr;    // takes the response to a partition
+  v1::ReduceManyResponse* many = nullptr;  // likewise, about many arrays
   std::optional<absl::StatusOr<Reply>> reply;
   Client::Done done;   // null: a caller is waiting in Reduce
   absl::CondVar wake;  // wakes that caller
@@ -137,74 +129,22 @@ void SessionState::Reopen() {
   StartCall();
 }
 
-absl::Status SessionState::TooLarge(std::int64_t bytes) const {
-  return absl::ResourceExhaustedError(absl::StrCat("the request is larger than ", server_, " accepts: got ", bytes,
-                                                   " bytes; allowed: ", options_.max_message_bytes));
-}
-
-// The arrays beside the one that is reduced go in the message, too.
-absl::Status SessionState::SetPartition(const PartitionOptions* partition, v1::ReduceRequest* request) const {
-  if (partition == nullptr) return absl::OkStatus();
-  return ToProto(*partition, request, [this](const ArrayView& side, v1::SideArray* to) {
-    const std::int64_t bytes = *ArrayBytes(side.dtype, side.shape);
-    if (bytes > options_.max_message_bytes) return TooLarge(bytes);
-    to->set_inline_data(side.data, static_cast<std::size_t>(bytes));
-    return absl::OkStatus();
-  });
-}
-
-absl::StatusOr<SessionState::Message> SessionState::Ask(const ArrayView& array, const std::vector<std::string>& ops,
-                                                        const ReduceOptions& options,
-                                                        const PartitionOptions* partition) const {
-  const absl::Duration timeout = options.timeout.value_or(options_.timeout);
-  v1::SessionRequest message;
-  absl::Status status = CheckTimeout(timeout);
-  status.Update(ToProto(array, message.mutable_reduce()->mutable_array()));
-  if (array.reader.read != nullptr || array.data == nullptr) status.Update(CheckElements(array));
-  status.Update(ToProto(ops, options, message.mutable_reduce()));
-  if (status.ok()) status = SetPartition(partition, message.mutable_reduce());
-  if (!status.ok()) return status;
-  const std::int64_t bytes = *ArrayBytes(array.dtype, array.shape);
-  ASSIGN_OR_RETURN(const absl::string_view via, ChooseVia(options.via == "auto" ? kInline : options.via, bytes));
-  if (via != kInline) {
-    return absl::InvalidArgumentError(absl::StrCat("via: got \"", via, "\" in a session; allowed: auto, inline"));
-  }
-  std::int64_t size = bytes;
-  if (size <= options_.max_message_bytes) {
-    message.mutable_reduce()->set_inline_data(array.data, static_cast<std::size_t>(bytes));
-    SetTimeout(timeout, &message);
-    message.set_id(~std::uint64_t{0});  // the id with the largest encoding
-    size = static_cast<std::int64_t>(message.ByteSizeLong());
-  }
-  if (size > options_.max_message_bytes) return TooLarge(size);
-  std::vector<std::string> names = NamesFor(message.reduce(), ops);
-  return Message{std::move(message), std::move(names)};
-}
-
-absl::StatusOr<SessionState::Message> SessionState::Ask(const RemoteArray& array, const std::vector<std::string>& ops,
-                                                        const ReduceOptions& options,
-                                                        const PartitionOptions* partition) const {
-  const absl::Duration timeout = options.timeout.value_or(options_.timeout);
-  v1::SessionRequest message;
-  absl::Status status = CheckTimeout(timeout);
-  status.Update(ToProto(array, message.mutable_reduce()));
-  status.Update(ToProto(ops, options, message.mutable_reduce()));
-  if (status.ok()) status = SetPartition(partition, message.mutable_reduce());
-  if (!status.ok()) return status;
-  SetTimeout(timeout, &message);
-  message.set_id(~std::uint64_t{0});  // the id with the largest encoding
-  const auto size = static_cast<std::int64_t>(message.ByteSizeLong());
-  if (size > options_.max_message_bytes) return TooLarge(size);
-  std::vector<std::string> names = NamesFor(message.reduce(), ops);
-  return Message{std::move(message), std::move(names)};
-}
-
 absl::StatusOr<Reply> SessionState::Reduce(absl::StatusOr<Message> message, const ReduceOptions& options,
                                            v1::ReduceResponse* arrays) {
   if (!message.ok()) return message.status();
   const auto request = std::make_shared<Request>(options.timeout.value_or(options_.timeout), nullptr);
   request->arrays = arrays;
   return Await(*std::move(message), request, options.interrupted);
+}
+
+absl::StatusOr<Reply> SessionState::ReduceMany(v1::ReduceManyRequest& many, const ReduceOptions& options,
+                                               v1::ReduceManyResponse* response) {
+  const auto request = std::make_shared<Request>(options.timeout.value_or(options_.timeout), nullptr);
+  request->many = response;
+  Message message;
+  message.request.mutable_reduce_many()->Swap(&many);
+  RETURN_IF_ERROR(Prepare(request->timeout, &message.request));
+  return Await(std::move(message), request, options.interrupted);
 }
 
 absl::StatusOr<SessionState::OpenedRing> SessionState::OpenRing(std::int64_t arena_bytes, absl::Time deadline) {
@@ -536,6 +476,10 @@ void SessionState::TakeAnswer() {
   if (incoming_.code() == 0 && request->ring != nullptr) {
     *request->ring = {.ring = incoming_.ring(), .call = number_};
     return Complete(request, Reply());
+  }
+  if (incoming_.code() == 0 && request->many != nullptr) {
+    request->many->Swap(incoming_.mutable_many_response());
+    return Complete(request, Reply{.via = std::string(kSession), .attempts = request->attempts});
   }
   if (incoming_.code() == 0) {
     absl::StatusOr<Reply> reply =

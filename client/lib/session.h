@@ -37,8 +37,12 @@ class SessionState : public std::enable_shared_from_this<SessionState> {
     absl::Duration timeout{};            // of requests without one
     absl::Duration close_timeout{};      // until Close cancels the requests in flight
     std::int64_t max_message_bytes = 0;  // of the server
+    int max_operands = 0;                // likewise, of one ReduceMany; 0: it has none
     absl::Duration idle_timeout{};       // of the server; 0: none
   };
+
+  // What a message has beside a request of many arrays, at most.
+  static constexpr std::int64_t kFrameBytes = 64;
 
   static std::shared_ptr<SessionState> Open(std::shared_ptr<const Connection> connection, const Options& options);
   ~SessionState();
@@ -58,6 +62,11 @@ class SessionState : public std::enable_shared_from_this<SessionState> {
   absl::StatusOr<Reply> Reduce(absl::StatusOr<Message> message, const ReduceOptions& options,
                                v1::ReduceResponse* arrays = nullptr);
   Call ReduceAsync(absl::StatusOr<Message> message, const ReduceOptions& options, Client::Done done);
+  // Sends what is asked about many arrays, which this takes. The reply has `attempts` and `via`, and nothing else.
+  // RESOURCE_EXHAUSTED: as of any message. The server has such requests: max_operands.
+  absl::StatusOr<Reply> ReduceMany(v1::ReduceManyRequest& request, const ReduceOptions& options,
+                                   v1::ReduceManyResponse* response);
+  const Options& options() const { return options_; }
   // Ends one request, if it is in flight.
   void Cancel(std::uint64_t id);
 
@@ -99,6 +108,8 @@ class SessionState : public std::enable_shared_from_this<SessionState> {
   bool IsCall(std::uint64_t call) const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   bool IsIdle(absl::Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status SetPartition(const PartitionOptions* partition, v1::ReduceRequest* request) const;
+  // Sets the timeout of a message that has all else but its id. RESOURCE_EXHAUSTED: it is larger than the server takes.
+  absl::Status Prepare(absl::Duration timeout, v1::SessionRequest* message) const;
   absl::Status TooLarge(std::int64_t bytes) const;
   absl::StatusOr<Reply> Await(Message message, const std::shared_ptr<Request>& request, const Interrupted& interrupted);
   absl::Status Add(Message message, const std::shared_ptr<Request>& request) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

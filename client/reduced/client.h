@@ -43,6 +43,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "reduced/errors.h"
+#include "reduced/handles.h"
 #include "reduced/merge.h"
 #include "reduced/ops.h"
 #include "reduced/options.h"
@@ -57,52 +58,7 @@ class RegionRequest;
 
 namespace reduced::client {
 
-struct Connection;   // internal
-class Session;       // below
-class SessionState;  // internal
-class RingSession;   // internal
-
-// A request in flight. Copies refer to the same request; destroying them has no effect on it.
-class REDUCED_EXPORT Call {
- public:
-  // Ends the request early: its callback gets CANCELLED, unless it is already running or has run. Thread-safe. It may
-  // be called any number of times.
-  void Cancel();
-
-  struct State;  // internal
-
- private:
-  friend class Client;
-  friend class RingSession;
-  friend class SessionState;
-  std::shared_ptr<State> state_;
-};
-
-// The handle of an array that a server stores. It owns the array. Movable, not copyable.
-class REDUCED_EXPORT ResidentArray {
- public:
-  ResidentArray(ResidentArray&& other) noexcept;
-  ResidentArray& operator=(ResidentArray&& other) noexcept;
-  // Deletes the array and waits for that, at most 5 seconds or ClientOptions.timeout. If that fails, the array expires.
-  ~ResidentArray();
-
-  const ArrayInfo& info() const { return info_; }  // as of Client::Put or Client::Own
-  const std::string& id() const { return info_.id; }
-  const std::string& device() const { return info_.device; }
-  // NOLINTNEXTLINE(google-explicit-constructor): a resident array is a remote array
-  operator RemoteArray() const { return RemoteArray::Resident(info_.id); }
-
-  // Gives up the ownership and returns the id. The array stays on the server until it expires or somebody deletes it.
-  const std::string& Release();
-
- private:
-  friend class Client;
-  ResidentArray(std::shared_ptr<const Connection> connection, ArrayInfo info);
-  void Delete();
-
-  std::shared_ptr<const Connection> connection_;  // null: this owns no array
-  ArrayInfo info_;
-};
+class Session;  // below
 
 // A client of one server, or of several equal ones (ClientOptions.server). It connects when a call needs a connection,
 // and again whenever one is lost. Thread-safe. Two Clients never share a connection. Calls in flight finish normally if
@@ -228,6 +184,7 @@ class REDUCED_EXPORT Client {
   std::int64_t retries() const;
 
  private:
+  friend class Session;
   explicit Client(std::shared_ptr<Connection> connection);
   absl::StatusOr<std::shared_ptr<Region::Connection>> Regions(absl::Time deadline);
   absl::StatusOr<Region> ShareAs(const v1::RegionRequest& request, int file, const ShareOptions& options);
@@ -267,6 +224,13 @@ class REDUCED_EXPORT Session {
   Call ReduceAsync(const RemoteArray& array, const std::vector<std::string>& ops, const ReduceOptions& options,
                    Client::Done done);
 
+  // As Client::ReduceMany, with its errors, in a request of the session for as many arrays. Through a ring go requests
+  // of up to 64 KiB, and arrays of more than 16 KiB by themselves. Arrays that are streams there are calls of their own
+  // here, too, unless the ring's arena has room for them. Reply.via is "ring" or "session", or of those calls theirs.
+  // ReduceOptions.via may also be "stream".
+  absl::StatusOr<std::vector<Reply>> ReduceMany(const std::vector<Operand>& operands,
+                                                const std::vector<std::string>& ops, const ReduceOptions& options = {});
+
   // As those of Client. The arrays of the partition are sent inline, too. Through a ring goes what fits into its arena
   // with its answer, if the size of that follows from the request, and has arrays beside it of less than 64 KiB; all
   // else goes in a message of the session.
@@ -280,8 +244,10 @@ class REDUCED_EXPORT Session {
   template <class Array>
   absl::StatusOr<ArrayReply> ReduceToArrays(const Array& array, const std::vector<std::string>& ops,
                                             const PartitionOptions& partition, const ReduceOptions& options);
-  Session(std::shared_ptr<SessionState> state, std::shared_ptr<RingSession> ring, std::string why_not_ring);
+  Session(std::shared_ptr<Connection> connection, std::shared_ptr<SessionState> state,
+          std::shared_ptr<RingSession> ring, std::string why_not_ring);
 
+  const std::shared_ptr<Connection> connection_;
   const std::shared_ptr<SessionState> state_;
   const std::shared_ptr<RingSession> ring_;  // null: there is none
   const std::string why_not_ring_;

@@ -95,6 +95,7 @@ struct ServerInfo {
   int max_streams = 0;
   int max_sessions = 0;
   std::int64_t max_ring_bytes = 0;        // of the arena of one session's ring; 0: the server has no rings
+  int max_operands = 0;                   // of one ReduceMany; 0: the server has none
   int max_session_requests = 0;           // in flight in one session; 0: the server has no sessions
   absl::Duration session_idle_timeout{};  // after which a session without a request ends; 0: never
   absl::Duration default_array_ttl{};

@@ -125,7 +125,7 @@ class JsonTest(harness.ServedTest):
         self.assertEqual(
             set(info["limits"]),
             {"max_message_bytes", "max_elements", "max_ops", "max_ladder_bytes", "max_result_bytes", "max_streams", "max_sessions", "max_ring_bytes"}
-            | {"max_session_requests", "session_idle_timeout_s", "default_array_ttl_s", "max_array_ttl_s"},
+            | {"max_operands", "max_session_requests", "session_idle_timeout_s", "default_array_ttl_s", "max_array_ttl_s"},
         )
         self.assertEqual(info["limits"]["default_array_ttl_s"], 3600)
         self.assertEqual(info["usage"], {"streams": 0, "sessions": 0, "arrays": 0, "regions": 0, "rings": 0})

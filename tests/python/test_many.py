@@ -110,6 +110,34 @@ def test_many_small_arrays(client):
     assert [float(each.sum) for each in many] == [i * (1 + i % 50) for i in range(3000)]
 
 
+@pytest.mark.parametrize("via", ["session", "ring"])
+def test_requests_of_a_session(remote, via):
+    with remote.session(via=via) as session, remote.put(np.arange(10)) as array:
+        small = session.reduce_many({"resident": array, "inline": np.ones(3), "shared": reduced.empty(0, "f4")}, "sum,count")
+        assert {name: each.via for name, each in small.items()} == dict.fromkeys(small, via)
+        assert int(small["resident"].sum) == 45 and small["inline"]["count"] == 3
+        # What is larger than a message, or a ring, goes as a client sends it.
+        large = np.ones(20_000_000)
+        many = session.reduce_many([large, array, np.asfortranarray(np.ones((3, 4)))], "sum")
+        assert [float(each.sum) for each in many] == [20_000_000, 45, 12]
+        assert [each.via for each in many] == ["stream", via, via]
+        with pytest.raises(reduced.NotFoundError, match=r"^operands\[1\]\.array_id: got"):
+            with remote.put(np.ones(2)) as gone:
+                subprocess.run([os.environ["REDUCECTL"], "--server", remote.server, "arrays", "delete", gone.id], check=True)
+                session.reduce_many([array, gone], "sum")
+    with pytest.raises(reduced.Error, match="closed"):
+        session.reduce_many([np.ones(2)], "sum")
+
+
+def test_aio_session(server):
+    async def main():
+        async with reduced.aio.connect(server.unix) as client, await client.session(via="ring") as session:
+            return await asyncio.gather(*(session.reduce_many({"a": np.arange(i), "b": [1.5]}, "sum,count") for i in range(8)))
+
+    for i, many in enumerate(asyncio.run(main())):
+        assert many["a"].sum == sum(range(i)) and many["b"]["count"] == 1 and many["b"].via == "ring"
+
+
 @pytest.mark.parametrize("address", ["local:", "unix"])
 def test_aio(server, address):
     async def main():

@@ -1,10 +1,11 @@
-"""Servers that restart while 8 callers use them: reductions lose nothing, by single calls, streams, sessions and rings.
+"""Servers that restart while 10 callers use them: reductions lose nothing, by single calls, streams, sessions and rings.
 
 REDUCED_RESTARTS: how many rolling restarts of two servers there are; 4 by default.
 """
 
 import asyncio
 import collections
+import functools
 import os
 import pathlib
 import shutil
@@ -57,13 +58,14 @@ class Servers:
 
 
 class Callers:
-    """8 of them, each of which asks again and again until the end, and remembers what failed."""
+    """10 of them, each of which asks again and again until the end, and remembers what failed."""
 
     def __init__(self, address, **options):
         self.address, self.options = address, {"timeout": 30.0} | options
         self.answers, self.failures = collections.Counter(), []
         self._ended = threading.Event()
-        callers = [self._unary, self._unary, self._stream, self._stream, self._session, self._session, self._ring, self._aio]
+        callers = [self._unary, self._unary, self._stream, self._stream, self._session, self._session, self._ring, self._aio,
+                   functools.partial(self._many, "session"), functools.partial(self._many, "ring")]
         self._threads = [threading.Thread(target=caller, daemon=True) for caller in callers]
 
     def __enter__(self):
@@ -80,7 +82,7 @@ class Callers:
 
     def await_more(self):
         """Until every kind has had 20 answers more."""
-        wanted = {kind: self.answers[kind] + 20 for kind in ("unary", "stream", "session", "ring", "aio", "aio stream")}
+        wanted = {kind: self.answers[kind] + 20 for kind in ("unary", "stream", "session", "ring", "aio", "aio stream", "session many", "ring many")}
         deadline = time.monotonic() + harness.DEADLINE_S
         while any(self.answers[kind] < count for kind, count in wanted.items()) and not self.failures:
             assert time.monotonic() < deadline, self.answers
@@ -117,6 +119,10 @@ class Callers:
     def _ring(self):
         with self._connect() as client, client.session(via="ring") as session:
             self._ask("ring", SMALL, session.reduce)
+
+    def _many(self, via):
+        with self._connect() as client, client.session(via=via) as session:
+            self._ask(f"{via} many", SMALL, lambda array, ops: session.reduce_many([array] * 20, ops)[-1])
 
     def _aio(self):
         async def ask(client, kind, array, via):

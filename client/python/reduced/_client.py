@@ -111,7 +111,7 @@ class _Reducer(Ops[np.number[Any], np.float64, int, np.bool_, npt.NDArray[Any], 
     def reduce_many(self, arrays: Mapping[Any, Any] | Sequence[Any], ops: str | Sequence[str], **options: Unpack[Options]) -> Any:
         """Reduces many arrays by the same ops: of a mapping a dict of a `Result` each, of a sequence a list. The results are those of
         `reduce` of each, for the cost of the bytes and some microseconds an array: small arrays, resident ones, and those of a GPU or in
-        `reduced.empty` go together in calls of a server, and on one thread of "local:".
+        `reduced.empty` go together in calls of a server, in requests of a session or its ring, and on one thread of "local:".
 
         Options are common to all arrays; with those of arrays of results, such as `axis`, each array is a call. `timeout` is for all
         together. An error that is about an array has its name in its notes, and ends the call; but an op to which an array has no answer

@@ -88,10 +88,11 @@ absl::Status OfOperand(std::size_t index, const absl::Status& error) {
 }
 
 // Many arrays, of which the client's server reads where they are what it can: memory of Allocate, if `shares`, and of a
-// GPU.
-absl::StatusOr<std::vector<client::Reply>> ReduceOperands(client::Client& client, const std::vector<Operand>& operands,
-                                                          const Ops& ops, const client::ReduceOptions& options,
-                                                          bool shares) {
+// GPU. `by`: what reduces them, the client or a session of it.
+template <class By>
+absl::StatusOr<std::vector<client::Reply>> ReduceOperands(client::Client& client, By& by,
+                                                          const std::vector<Operand>& operands, const Ops& ops,
+                                                          const client::ReduceOptions& options, bool shares) {
   const bool must = options.via == kRegion;
   client::ReduceOptions own = options;
   if (must) own.via = "auto";
@@ -123,7 +124,7 @@ absl::StatusOr<std::vector<client::Reply>> ReduceOperands(client::Client& client
       readable.emplace_back(*std::move(shared));
       memories.push_back(std::move(memory));
     }
-    absl::StatusOr<std::vector<client::Reply>> replies = client.ReduceMany(readable, ops, own);
+    absl::StatusOr<std::vector<client::Reply>> replies = by.ReduceMany(readable, ops, own);
     if (!again || !absl::IsNotFound(replies.status())) return replies;
     // The server may have been restarted since.
     for (const std::shared_ptr<Memory>& memory : memories) memory->Forget(client);
@@ -249,7 +250,7 @@ absl::StatusOr<client::ArrayReply> Remote::ReduceArray(const Operand& array, con
 
 absl::StatusOr<std::vector<client::Reply>> Remote::ReduceMany(const std::vector<Operand>& operands, const Ops& ops,
                                                               const client::ReduceOptions& options) {
-  return With([&](client::Client& client) { return ReduceOperands(client, operands, ops, options, shares_); });
+  return With([&](client::Client& client) { return ReduceOperands(client, client, operands, ops, options, shares_); });
 }
 
 absl::StatusOr<client::ResidentArray> Remote::Own(const client::ResultArray& kept, const std::string& owner) {
@@ -325,7 +326,7 @@ absl::StatusOr<std::vector<client::Reply>> RemoteSession::ReduceMany(const std::
                                                                      const Ops& ops,
                                                                      const client::ReduceOptions& options) {
   ASSIGN_OR_RETURN(const Open open, Use());
-  return ReduceOperands(*open.client, operands, ops, options, /*shares=*/true);
+  return ReduceOperands(*open.client, *open.session, operands, ops, options, /*shares=*/true);
 }
 
 absl::StatusOr<client::ResidentArray> RemoteSession::Own(const client::ResultArray& kept, const std::string& owner) {

@@ -72,7 +72,7 @@ class RemoteSession final : public Reducer {
                                        const client::ReduceOptions& options) override;
   absl::StatusOr<client::ArrayReply> ReduceArray(const Operand& array, const Ops& ops, const Partition& partition,
                                                  const client::ReduceOptions& options) override;
-  // By calls of the client.
+  // As client::Session::ReduceMany. What the server reads where it is, is shared by the client.
   absl::StatusOr<std::vector<client::Reply>> ReduceMany(const std::vector<Operand>& operands, const Ops& ops,
                                                         const client::ReduceOptions& options) override;
   absl::StatusOr<client::ResidentArray> Own(const client::ResultArray& kept, const std::string& owner) override;

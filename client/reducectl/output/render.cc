@@ -207,6 +207,7 @@ Json ToJson(const std::string& server, const ServerInfo& info) {
                  {"max_streams", info.max_streams},
                  {"max_sessions", info.max_sessions},
                  {"max_ring_bytes", info.max_ring_bytes},
+                 {"max_operands", info.max_operands},
                  {"max_session_requests", info.max_session_requests},
                  {"session_idle_timeout_s", absl::ToDoubleSeconds(info.session_idle_timeout)},
                  {"default_array_ttl_s", absl::ToDoubleSeconds(info.default_array_ttl)},

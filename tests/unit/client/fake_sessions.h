@@ -6,13 +6,19 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <set>
+#include <span>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "reduced/client.h"
@@ -30,6 +36,7 @@ class FakeSessions final : public v1::Reduction::CallbackService {
 
   bool sessions = true;                      // false: a server that has none
   std::int64_t idle_timeout_ms = 0;          // that the server says it has
+  int max_operands = 1000;                   // likewise; 0: a server that has no requests of many arrays
   std::atomic<bool> at_once = true;          // requests are answered as they come
   std::atomic<bool> half_close_ends = true;  // false: only the client's cancelling does
 
@@ -47,6 +54,7 @@ class FakeSessions final : public v1::Reduction::CallbackService {
     response->set_version("1.2.3");
     response->mutable_limits()->set_max_message_bytes(100'000);
     response->mutable_limits()->set_max_session_requests(sessions ? 8 : 0);
+    response->mutable_limits()->set_max_operands(max_operands);
     response->mutable_limits()->set_session_idle_timeout_ms(idle_timeout_ms);
     auto* reactor = context->DefaultReactor();
     reactor->Finish(grpc::Status::OK);
@@ -66,7 +74,15 @@ class FakeSessions final : public v1::Reduction::CallbackService {
   static v1::SessionResponse AnswerTo(const v1::SessionRequest& request) {
     v1::SessionResponse response;
     response.set_id(request.id());
-    Complete(request.reduce(), response.mutable_response());
+    if (!request.has_reduce_many()) {
+      Complete(request.reduce(), response.mutable_response());
+      return response;
+    }
+    for (const v1::SideArray& operand : request.reduce_many().operands()) {
+      v1::ReduceRequest alone = request.reduce_many().question();
+      if (operand.has_array()) *alone.mutable_array() = operand.array();
+      Complete(alone, response.mutable_many_response()->add_responses());
+    }
     return response;
   }
   void Answer(const v1::SessionResponse& response) {
@@ -108,12 +124,13 @@ class FakeSessions final : public v1::Reduction::CallbackService {
         half_closed_ = true;
         return EndIfOver();
       }
-      if (request_.has_reduce()) {
+      const bool reduces = request_.has_reduce() || request_.has_reduce_many();
+      if (reduces) {
         under_way_.insert(request_.id());
       } else {
         under_way_.erase(request_.id());
       }
-      if (service_->at_once && request_.has_reduce()) {
+      if (service_->at_once && reduces) {
         Answer(AnswerTo(request_));
       } else {
         service_->come_.push_back(request_);
@@ -161,6 +178,38 @@ class FakeSessions final : public v1::Reduction::CallbackService {
   std::atomic<int> opened_ = 0;
   One* current_ ABSL_GUARDED_BY(mutex_) = nullptr;
   std::deque<v1::SessionRequest> come_ ABSL_GUARDED_BY(mutex_);
+};
+
+// A client of such a server.
+class FakeSessionsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(&service_);
+    server_ = builder.BuildAndStart();
+    ASSERT_NE(server_, nullptr);
+    address_ = absl::StrCat("127.0.0.1:", port);
+    client_ = Client::Create({.server = address_, .timeout = kSessionPatience}).value();
+  }
+  void TearDown() override {
+    if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(5));
+    server_.reset();
+  }
+
+  std::unique_ptr<Session> Open(const SessionOptions& options = {.close_timeout = kSessionPatience}) {
+    absl::StatusOr<std::unique_ptr<Session>> session = client_->OpenSession(options);
+    EXPECT_TRUE(session.ok()) << session.status();
+    return session.ok() ? *std::move(session) : nullptr;
+  }
+
+  FakeSessions service_;
+  std::string address_;
+  std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<Client> client_;
+  const std::vector<float> elements_ = {1, 2, 4};
+  const ArrayView array_ = ArrayView::Of(std::span<const float>(elements_));
 };
 
 }  // namespace reduced::client

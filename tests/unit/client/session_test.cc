@@ -28,36 +28,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-class SessionTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    grpc::ServerBuilder builder;
-    int port = 0;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-    builder.RegisterService(&service_);
-    server_ = builder.BuildAndStart();
-    ASSERT_NE(server_, nullptr);
-    address_ = absl::StrCat("127.0.0.1:", port);
-    client_ = Client::Create({.server = address_, .timeout = kSessionPatience}).value();
-  }
-  void TearDown() override {
-    if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(5));
-    server_.reset();
-  }
-
-  std::unique_ptr<Session> Open(const SessionOptions& options = {.close_timeout = kSessionPatience}) {
-    absl::StatusOr<std::unique_ptr<Session>> session = client_->OpenSession(options);
-    EXPECT_TRUE(session.ok()) << session.status();
-    return session.ok() ? *std::move(session) : nullptr;
-  }
-
-  FakeSessions service_;
-  std::string address_;
-  std::unique_ptr<grpc::Server> server_;
-  std::unique_ptr<Client> client_;
-  const std::vector<float> elements_ = {1, 2, 4};
-  const ArrayView array_ = ArrayView::Of(std::span<const float>(elements_));
-};
+class SessionTest : public FakeSessionsTest {};
 
 // One answer of a ReduceAsync.
 class Pending {
