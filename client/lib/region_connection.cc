@@ -7,17 +7,20 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <filesystem>
 #include <optional>
 #include <system_error>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/lib/call.h"
 #include "google/protobuf/util/json_util.h"
+#include "kernels/system/status_macros.h"
 #include "reduced/options.h"
 
 namespace reduced::client {
@@ -97,8 +100,8 @@ bool Region::Connection::closed() {
   return socket_ < 0;
 }
 
-absl::StatusOr<v1::RegionReply> Region::Connection::Ask(const v1::RegionRequest& request, int file, absl::Time deadline,
-                                                        std::vector<int>* received) {
+absl::StatusOr<v1::RegionReply> Region::Connection::Ask(const v1::RegionRequest& request, const std::vector<int>& files,
+                                                        absl::Time deadline, std::vector<int>* received) {
   std::string text;
   if (!google::protobuf::util::MessageToJsonString(request, &text).ok()) {
     return absl::InternalError("can't encode the request as JSON");
@@ -108,28 +111,29 @@ absl::StatusOr<v1::RegionReply> Region::Connection::Ask(const v1::RegionRequest&
   if (absl::Now() >= deadline) return absl::DeadlineExceededError("the region socket was busy until the deadline");
 
   iovec part{text.data(), text.size()};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  alignas(cmsghdr) char control[CMSG_SPACE(kMaxFiles * sizeof(int))] = {};
   msghdr message{};
   message.msg_iov = &part;
   message.msg_iovlen = 1;
-  if (file >= 0) {
+  if (!files.empty()) {
+    const std::size_t size = files.size() * sizeof(int);
     message.msg_control = control;
-    message.msg_controllen = sizeof(control);
+    message.msg_controllen = CMSG_SPACE(size);
     cmsghdr* const header = CMSG_FIRSTHDR(&message);
     header->cmsg_level = SOL_SOCKET;
     header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(header), &file, sizeof(int));
+    header->cmsg_len = CMSG_LEN(size);
+    std::memcpy(CMSG_DATA(header), files.data(), size);
   }
   std::string answer(4096, '\0');
   const int socket = socket_;
   ssize_t bytes = Wait(socket, deadline, [&] { return sendmsg(socket, &message, MSG_NOSIGNAL); });
-  std::vector<int> files;
-  if (bytes >= 0) bytes = Wait(socket, deadline, [&] { return ReceiveWithFiles(socket, &answer, &files); });
+  std::vector<int> came;
+  if (bytes >= 0) bytes = Wait(socket, deadline, [&] { return ReceiveWithFiles(socket, &answer, &came); });
   if (received != nullptr) {
-    *received = std::move(files);
+    *received = std::move(came);
   } else {
-    for (const int unwanted : files) close(unwanted);
+    for (const int unwanted : came) close(unwanted);
   }
   if (bytes <= 0) {
     const bool late = bytes < 0 && errno == EAGAIN;
@@ -146,6 +150,29 @@ absl::StatusOr<v1::RegionReply> Region::Connection::Ask(const v1::RegionRequest&
   }
   if (reply.code() != 0) return absl::Status(CodeOf(reply.code()), reply.message());
   return reply;
+}
+
+absl::StatusOr<v1::RegionReply> Region::Connection::AskWithPieces(v1::RegionRequest request, const DeviceMemory& memory,
+                                                                  absl::Time deadline) {
+  const absl::MutexLock lock(&pieces_mutex_);
+  v1::ShareDevice& device = *request.mutable_share_device();
+  for (std::size_t begin = 0;; begin += kMaxFiles) {
+    const std::size_t end = std::min(begin + kMaxFiles, memory.pieces.size());
+    std::vector<int> files;
+    const absl::Cleanup close_files = [&files] {
+      for (const int file : files) close(file);
+    };
+    device.clear_pieces();
+    for (std::size_t piece = begin; piece < end; ++piece) {
+      ASSIGN_OR_RETURN(const int file, memory.export_piece(piece));
+      files.push_back(file);
+      device.add_pieces(memory.pieces[piece]);
+    }
+    device.set_pieces_before(static_cast<std::int32_t>(begin));
+    device.set_more(end < memory.pieces.size());
+    absl::StatusOr<v1::RegionReply> reply = Ask(request, files, deadline);
+    if (!reply.ok() || !device.more()) return reply;
+  }
 }
 
 }  // namespace reduced::client

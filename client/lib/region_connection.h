@@ -2,6 +2,7 @@
 #ifndef REDUCED_CLIENT_LIB_REGION_CONNECTION_H_
 #define REDUCED_CLIENT_LIB_REGION_CONNECTION_H_
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <vector>
@@ -28,11 +29,16 @@ class Region::Connection {
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  // Sends a request, with a descriptor unless `file` is -1, and returns the reply, or its error. UNAVAILABLE: the
+  // Sends a request with descriptors, at most kMaxFiles, and returns the reply, or its error. UNAVAILABLE: the
   // connection is closed. DEADLINE_EXCEEDED: there was no reply in time, which closes the connection, too. `received`:
   // gets the descriptors that came with the reply, which the caller closes; null: there should be none.
-  absl::StatusOr<v1::RegionReply> Ask(const v1::RegionRequest& request, int file, absl::Time deadline,
-                                      std::vector<int>* received = nullptr);
+  absl::StatusOr<v1::RegionReply> Ask(const v1::RegionRequest& request, const std::vector<int>& files,
+                                      absl::Time deadline, std::vector<int>* received = nullptr);
+  // Sends a ShareDevice with the pieces of `memory`, in as many requests as they need. The reply is the last one's.
+  absl::StatusOr<v1::RegionReply> AskWithPieces(v1::RegionRequest request, const DeviceMemory& memory,
+                                                absl::Time deadline);
+
+  static constexpr std::size_t kMaxFiles = 128;
 
   // Whether either side has closed it.
   bool closed();
@@ -40,6 +46,7 @@ class Region::Connection {
  private:
   explicit Connection(int socket) : socket_(socket) {}
 
+  absl::Mutex pieces_mutex_;  // whose requests follow one another; locked before `mutex_`
   absl::Mutex mutex_;
   int socket_ ABSL_GUARDED_BY(mutex_);  // -1: closed
 };

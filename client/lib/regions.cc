@@ -44,7 +44,7 @@ absl::StatusOr<Region> Client::Share(int file, const ShareOptions& options) {
   v1::RegionRequest request;
   request.mutable_share_memory()->set_pin(options.pin);
   request.mutable_share_memory()->set_writable(options.writable);
-  return ShareAs(request, file, options);
+  return ShareAs(request, file, options, nullptr);
 }
 
 absl::StatusOr<Region> Client::Share(const SharedBuffer& buffer, const ShareOptions& options) {
@@ -67,15 +67,20 @@ absl::StatusOr<Region> Client::ShareDevice(const DeviceMemory& memory, const Sha
   device.set_offset(memory.offset);
   device.set_bytes(memory.bytes);
   device.set_event(memory.event);
-  return ShareAs(request, -1, options);
+  return ShareAs(request, -1, options, &memory);
 }
 
-absl::StatusOr<Region> Client::ShareAs(const v1::RegionRequest& request, int file, const ShareOptions& options) {
+// Of host memory, behind the descriptor `file`, or of `memory`.
+absl::StatusOr<Region> Client::ShareAs(const v1::RegionRequest& request, int file, const ShareOptions& options,
+                                       const DeviceMemory* memory) {
   const absl::Duration timeout = options.timeout.value_or(connection_->options.timeout);
   RETURN_IF_ERROR(CheckTimeout(timeout));
   const absl::Time deadline = absl::Now() + timeout;
   ASSIGN_OR_RETURN(std::shared_ptr<Region::Connection> regions, Regions(deadline));
-  ASSIGN_OR_RETURN(const v1::RegionReply reply, regions->Ask(request, file, deadline));
+  const std::vector<int> files(file < 0 ? 0 : 1, file);
+  ASSIGN_OR_RETURN(const v1::RegionReply reply, memory != nullptr && !memory->pieces.empty()
+                                                    ? regions->AskWithPieces(request, *memory, deadline)
+                                                    : regions->Ask(request, files, deadline));
   const std::int64_t bytes = request.has_share_device() ? request.share_device().bytes() : -1;
   if (const absl::Status right = Check(reply, bytes); !right.ok()) {
     return WrongAnswer("the region socket", right);
@@ -121,7 +126,7 @@ void Region::Release() {
   v1::RegionRequest request;
   request.mutable_release()->set_token(token_);
   // If this fails, the connection is closed, which ends the region, too.
-  connection_->Ask(request, -1, absl::Now() + kReleaseTimeout).IgnoreError();
+  connection_->Ask(request, {}, absl::Now() + kReleaseTimeout).IgnoreError();
   connection_.reset();
 }
 

@@ -28,7 +28,7 @@ absl::StatusOr<std::unique_ptr<RingMemory>> RingMemory::Take(const std::string& 
   v1::RegionRequest request;
   request.mutable_take_ring()->set_token(ring.token());
   std::vector<int> files;
-  const absl::StatusOr<v1::RegionReply> reply = regions->Ask(request, -1, deadline, &files);
+  const absl::StatusOr<v1::RegionReply> reply = regions->Ask(request, {}, deadline, &files);
   absl::Status status = reply.status();
   if (status.ok() && files.size() != 2) {
     status = absl::InternalError(

@@ -187,7 +187,7 @@ class REDUCED_EXPORT Client {
   friend class Session;
   explicit Client(std::shared_ptr<Connection> connection);
   absl::StatusOr<std::shared_ptr<Region::Connection>> Regions(absl::Time deadline);
-  absl::StatusOr<Region> ShareAs(const v1::RegionRequest& request, int file, const ShareOptions& options);
+  absl::StatusOr<Region> ShareAs(const v1::RegionRequest& request, int file, const ShareOptions&, const DeviceMemory*);
 
   const std::shared_ptr<Connection> connection_;
 };

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -71,13 +72,18 @@ struct ShareOptions {
   std::optional<absl::Duration> timeout{};
 };
 
-// Device memory of this process, described by CUDA IPC handles. reduced/cuda.h fills it in.
+// Device memory of this process: an allocation by its CUDA IPC handle, or pieces of physical memory (cuMemCreate),
+// mapped one behind the other. reduced/cuda.h fills it in.
 struct DeviceMemory {
-  std::string handle{};       // the bytes of the cudaIpcMemHandle_t of the allocation
+  std::string handle{};       // the bytes of the cudaIpcMemHandle_t of the allocation; empty: `pieces`
   std::string device_uuid{};  // the 16 bytes of cudaDeviceProp.uuid
-  std::int64_t offset = 0;    // bytes from the start of the allocation
+  std::int64_t offset = 0;    // bytes from the start of the allocation, or of the first piece
   std::int64_t bytes = 0;
   std::string event{};  // the bytes of the cudaIpcEventHandle_t that each reduction waits for; empty: none
+  std::vector<std::int64_t> pieces{};  // the bytes of each, at most 65,536
+  // The descriptor of a piece, of cuMemExportToShareableHandle, which the client closes once it is sent. It is called
+  // for each piece in turn, by the thread that shares the memory; its error is that of Client::ShareDevice.
+  std::function<absl::StatusOr<int>(std::size_t piece)> export_piece{};
 };
 
 // A place in a region for results, for PartitionOptions.write_to. Region::Place makes it.

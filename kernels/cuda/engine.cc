@@ -266,6 +266,7 @@ class CudaEngine : public Engine {
     return shared_.Pin(data, bytes);
   }
 
+  absl::StatusOr<std::shared_ptr<const void>> Import(int file) override { return shared_.Import(file); }
   absl::StatusOr<HeldArray> Open(const SharedDeviceMemory& memory) override { return shared_.Open(memory); }
 
   absl::StatusOr<std::unique_ptr<ArrayMemory>> Allocate(std::int64_t bytes, std::uint64_t /*caller*/) override {

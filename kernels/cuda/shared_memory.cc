@@ -12,8 +12,11 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
+#include "kernels/cuda/driver_function.h"
+#include "kernels/cuda/shared_pieces.h"
 #include "kernels/cuda/status.h"
 #include "kernels/system/failpoint.h"
+#include "kernels/system/status_macros.h"
 
 namespace reduced {
 namespace {
@@ -50,18 +53,6 @@ absl::Status IpcError(cudaError_t error, const char* what) {
   }
 }
 
-// cuMemGetAddressRange, which the runtime has no function for; null if the driver has none.
-decltype(&cuMemGetAddressRange) AddressRangeFunction() {
-  void* function = nullptr;
-  cudaDriverEntryPointQueryResult result;
-  if (cudaGetDriverEntryPointByVersion("cuMemGetAddressRange", &function, 3020, cudaEnableDefault, &result) !=
-          cudaSuccess ||
-      result != cudaDriverEntryPointSuccess) {
-    return nullptr;
-  }
-  return reinterpret_cast<decltype(&cuMemGetAddressRange)>(function);
-}
-
 }  // namespace
 
 // The allocations of other processes that are open, by handle. CUDA gives the same address for the same handle
@@ -70,21 +61,16 @@ class CudaSharedMemory::Allocations {
  public:
   explicit Allocations(int device) : device_(device) {}
 
-  struct Allocation {
-    const std::byte* base = nullptr;
-    std::int64_t bytes = 0;
-  };
-
-  absl::StatusOr<Allocation> Open(const std::string& handle) {
+  absl::StatusOr<DeviceRange> Open(const std::string& handle) {
     cudaIpcMemHandle_t ipc;
     const absl::Status status = CopyHandle(handle, "memory", &ipc);
     if (!status.ok()) return status;
     const absl::MutexLock lock(&mutex_);
     if (const auto found = open_.find(handle); found != open_.end()) {
       ++found->second.users;
-      return found->second.allocation;
+      return found->second.range;
     }
-    static const auto address_range = AddressRangeFunction();
+    static const auto address_range = DriverFunction<decltype(&cuMemGetAddressRange)>("cuMemGetAddressRange", 3020);
     if (address_range == nullptr) {
       return absl::FailedPreconditionError("the driver can't tell how large the allocation of an IPC handle is");
     }
@@ -98,9 +84,9 @@ class CudaSharedMemory::Allocations {
       cudaIpcCloseMemHandle(base);
       return absl::UnavailableError("the CUDA device doesn't know the allocation of an IPC handle that it has opened");
     }
-    const Allocation allocation{static_cast<const std::byte*>(base), static_cast<std::int64_t>(bytes)};
-    open_[handle] = {allocation, 1};
-    return allocation;
+    const DeviceRange range{static_cast<const std::byte*>(base), static_cast<std::int64_t>(bytes)};
+    open_[handle] = {range, 1};
+    return range;
   }
 
   void Close(const std::string& handle) {
@@ -108,13 +94,13 @@ class CudaSharedMemory::Allocations {
     const auto found = open_.find(handle);
     if (--found->second.users > 0) return;
     cudaSetDevice(device_);
-    cudaIpcCloseMemHandle(const_cast<std::byte*>(found->second.allocation.base));
+    cudaIpcCloseMemHandle(const_cast<std::byte*>(found->second.range.base));
     open_.erase(found);
   }
 
  private:
   struct Entry {
-    Allocation allocation;
+    DeviceRange range;
     int users = 0;
   };
 
@@ -143,6 +129,11 @@ absl::StatusOr<std::shared_ptr<const void>> CudaSharedMemory::Pin(const void* da
   });
 }
 
+absl::StatusOr<std::shared_ptr<const void>> CudaSharedMemory::Import(int file) const {
+  REDUCED_RETURN_IF_CUDA_ERROR(cudaSetDevice(device_));
+  return ImportPiece(device_, file);
+}
+
 absl::StatusOr<HeldArray> CudaSharedMemory::Open(const SharedDeviceMemory& memory) const {
   if (memory.device_uuid != device_uuid_) {
     return absl::FailedPreconditionError("the memory is on another device than this engine's");
@@ -158,16 +149,26 @@ absl::StatusOr<HeldArray> CudaSharedMemory::Open(const SharedDeviceMemory& memor
     }
     const std::shared_ptr<Allocations> allocations;
     std::string handle;  // set: open
+    std::shared_ptr<const void> pieces;
     cudaEvent_t event = nullptr;
   };
   const auto held = std::make_shared<Held>(allocations_);
-  const absl::StatusOr<Allocations::Allocation> allocation = allocations_->Open(memory.handle);
-  if (!allocation.ok()) return allocation.status();
-  held->handle = memory.handle;
-  if (memory.offset < 0 || memory.bytes < 0 || memory.offset > allocation->bytes ||
-      memory.bytes > allocation->bytes - memory.offset) {
+  DeviceRange range;
+  if (memory.pieces.empty()) {
+    ASSIGN_OR_RETURN(range, allocations_->Open(memory.handle));
+    held->handle = memory.handle;
+  } else {
+    if (!memory.handle.empty()) {
+      return absl::InvalidArgumentError("handle: got one beside pieces; allowed: either an IPC handle or pieces");
+    }
+    ASSIGN_OR_RETURN(MappedPieces mapped, MapPieces(device_, memory.pieces));
+    range = mapped.range;
+    held->pieces = std::move(mapped.held);
+  }
+  if (memory.offset < 0 || memory.bytes < 0 || memory.offset > range.bytes ||
+      memory.bytes > range.bytes - memory.offset) {
     return absl::InvalidArgumentError(absl::StrFormat("%d bytes from byte %d on are not within the allocation, of %d",
-                                                      memory.bytes, memory.offset, allocation->bytes));
+                                                      memory.bytes, memory.offset, range.bytes));
   }
   if (!memory.event.empty()) {
     cudaIpcEventHandle_t ipc;
@@ -176,7 +177,7 @@ absl::StatusOr<HeldArray> CudaSharedMemory::Open(const SharedDeviceMemory& memor
     const cudaError_t error = cudaIpcOpenEventHandle(&held->event, ipc);
     if (error != cudaSuccess) return IpcError(error, "event");
   }
-  return HeldArray{.array = {.data = allocation->base + memory.offset,
+  return HeldArray{.array = {.data = range.base + memory.offset,
                              .space = MemorySpace::kDevice,
                              .ready = held->event,
                              .device = device_},

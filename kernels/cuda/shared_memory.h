@@ -1,5 +1,5 @@
 // Memory of other processes that a CUDA device can reach: host memory registered with it, and device memory by CUDA's
-// IPC handles.
+// IPC handles or, piece by piece, by descriptors.
 #ifndef REDUCED_KERNELS_CUDA_SHARED_MEMORY_H_
 #define REDUCED_KERNELS_CUDA_SHARED_MEMORY_H_
 
@@ -18,6 +18,7 @@ class CudaSharedMemory {
   CudaSharedMemory(int device, std::string device_uuid);
 
   absl::StatusOr<std::shared_ptr<const void>> Pin(const void* data, std::int64_t bytes) const;  // as Engine::Pin
+  absl::StatusOr<std::shared_ptr<const void>> Import(int file) const;                           // as Engine::Import
   absl::StatusOr<HeldArray> Open(const SharedDeviceMemory& memory) const;                       // as Engine::Open
 
  private:

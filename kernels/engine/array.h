@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 
@@ -58,13 +59,20 @@ struct HeldArray {
   std::shared_ptr<const void> held{};
 };
 
-// Device memory of another process, as CUDA's IPC handles name it.
+// An allocation of CUDA's virtual memory management in another process: physical memory, which is mapped as a whole.
+struct SharedPiece {
+  std::shared_ptr<const void> memory{};  // from Engine::Import
+  std::int64_t bytes = 0;                // all that it has
+};
+
+// Device memory of another process: an allocation, as its IPC handle names it, or pieces that lie one behind the other.
 struct SharedDeviceMemory {
-  std::string handle{};       // the bytes of a cudaIpcMemHandle_t: an allocation
+  std::string handle{};       // the bytes of a cudaIpcMemHandle_t: an allocation; empty: `pieces`
   std::string device_uuid{};  // 16 bytes
-  std::int64_t offset = 0;    // in the allocation, bytes
+  std::int64_t offset = 0;    // in the allocation or the pieces, bytes
   std::int64_t bytes = 0;
   std::string event{};  // the bytes of a cudaIpcEventHandle_t, or none
+  std::vector<SharedPiece> pieces{};
 };
 
 // Memory of an engine's device, for a resident array. Destroying it frees the memory: before the engine is destroyed,

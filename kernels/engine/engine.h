@@ -222,8 +222,16 @@ class Engine {
     return nullptr;
   }
 
-  // Device memory of another process as an array that Reduce takes. INVALID_ARGUMENT: the handle isn't one, or the
-  // range not within its allocation. FAILED_PRECONDITION: its exporter is gone, or the memory is not on this device.
+  // The memory behind a descriptor of cuMemExportToShareableHandle, for SharedDeviceMemory.pieces; it exists at least
+  // until what is returned is destroyed. The descriptor stays the caller's, and isn't needed afterwards.
+  // INVALID_ARGUMENT: it is of something else, or of memory elsewhere. FAILED_PRECONDITION: CUDA's driver is too old.
+  virtual absl::StatusOr<std::shared_ptr<const void>> Import(int /*file*/) {
+    return absl::FailedPreconditionError("this engine has no device memory");
+  }
+
+  // Device memory of another process as an array that Reduce takes. INVALID_ARGUMENT: the handle isn't one, the range
+  // is not within its allocation, or the pieces have other sizes. FAILED_PRECONDITION: its exporter is gone, or the
+  // memory is not on this device. RESOURCE_EXHAUSTED: there are no addresses left.
   virtual absl::StatusOr<HeldArray> Open(const SharedDeviceMemory& /*memory*/) {
     return absl::FailedPreconditionError("this engine has no device memory");
   }

@@ -13,6 +13,7 @@
 #endif
 #include "kernels/engine/pipelines.h"
 #include "kernels/system/quoted.h"
+#include "kernels/system/status_macros.h"
 
 namespace reduced {
 namespace {
@@ -241,16 +242,26 @@ absl::StatusOr<std::shared_ptr<const void>> Engines::Pin(const void* data, std::
   return nullptr;
 }
 
+absl::StatusOr<std::shared_ptr<const void>> Engines::Import(const std::string& device_uuid, int file) const {
+  ASSIGN_OR_RETURN(Engine* const engine, OfUuid(device_uuid));
+  return engine->Import(file);
+}
+
 absl::StatusOr<HeldArray> Engines::Open(const SharedDeviceMemory& memory) const {
+  ASSIGN_OR_RETURN(Engine* const engine, OfUuid(memory.device_uuid));
+  return engine->Open(memory);
+}
+
+absl::StatusOr<Engine*> Engines::OfUuid(const std::string& device_uuid) const {
   for (std::size_t i = 0; i < engines_.size(); ++i) {
-    if (!devices_[i].uuid.empty() && devices_[i].uuid == memory.device_uuid) return engines_[i]->Open(memory);
+    if (!devices_[i].uuid.empty() && devices_[i].uuid == device_uuid) return engines_[i].get();
   }
   std::vector<std::string> uuids;
   for (const DeviceInfo& device : devices_) {
     if (!device.uuid.empty()) uuids.push_back(absl::BytesToHexString(device.uuid));
   }
   return absl::FailedPreconditionError(
-      absl::StrFormat("device_uuid: got %s; allowed: %s", absl::BytesToHexString(memory.device_uuid.substr(0, 64)),
+      absl::StrFormat("device_uuid: got %s; allowed: %s", absl::BytesToHexString(device_uuid.substr(0, 64)),
                       uuids.empty() ? absl::StrCat("none, this server has no CUDA engine: ", no_cuda_reason_)
                                     : absl::StrJoin(uuids, ", ")));
 }

@@ -100,13 +100,15 @@ class Engines {
 
   // Engine::Pin, once for all engines: a range is registered by the first engine that has a use for it.
   absl::StatusOr<std::shared_ptr<const void>> Pin(const void* data, std::int64_t bytes) const;
-  // Engine::Open, by the engine whose device has that UUID. FAILED_PRECONDITION: there is none.
+  // Engine::Import and Engine::Open, by the engine whose device has that UUID. FAILED_PRECONDITION: there is none.
+  absl::StatusOr<std::shared_ptr<const void>> Import(const std::string& device_uuid, int file) const;
   absl::StatusOr<HeldArray> Open(const SharedDeviceMemory& memory) const;
 
  private:
   Engines() = default;
 
   std::string DeviceNames() const;  // "cpu, cuda:0"
+  absl::StatusOr<Engine*> OfUuid(const std::string& device_uuid) const;
 
   std::vector<std::unique_ptr<Engine>> engines_;
   std::vector<DeviceInfo> devices_;  // by engine, as it was at the start

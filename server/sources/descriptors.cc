@@ -101,6 +101,16 @@ bool HasPackets(int socket) {
 
 bool IsMemory(int file) { return fcntl(file, F_GET_SEALS) >= 0; }  // only memory can have seals
 
+absl::Status CheckDevice(int file) {
+  if (IsMemory(file)) return absl::OkStatus();
+  struct statx known {};
+  if (statx(file, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &known) == 0 && S_ISCHR(known.stx_mode)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("got ", KindOf(known.stx_mode), "; allowed: descriptors of cuMemExportToShareableHandle"));
+}
+
 absl::StatusOr<Memory> Examine(int file, bool allow_disk_files) {
   const int flags = fcntl(file, F_GETFL);
   if ((flags & O_PATH) != 0 || (flags & O_ACCMODE) == O_WRONLY) {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace reduced::server {
@@ -54,6 +55,10 @@ struct Memory {
 
 // INVALID_ARGUMENT: the descriptor isn't of memory, or can't be read.
 absl::StatusOr<Memory> Examine(int file, bool allow_disk_files);
+
+// INVALID_ARGUMENT: the descriptor is neither of a device nor of memory. So it is none of CUDA's, and CUDA must not be
+// asked about it, who would ask its file system.
+absl::Status CheckDevice(int file);
 
 // What keeps the memory from being mapped, so that reading it neither faults nor allocates memory, whatever its owner
 // does. Null: nothing.

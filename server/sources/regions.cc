@@ -2,7 +2,6 @@
 
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -25,10 +24,16 @@
 #include "server/config/listener.h"
 #include "server/security/random_id.h"
 #include "server/sources/descriptors.h"
+#include "server/sources/region.h"
 #include "spdlog/spdlog.h"
 
 namespace reduced::server {
 namespace {
+
+constexpr char kTooMuch[] = "packet: got more; allowed: at most 4096 bytes and one descriptor";
+
+// Pieces of GPUs' memory that the regions of one user have: 1.2 TiB in those of PyTorch.
+constexpr int kMaxPieces = 65'536;
 
 // How many of what all users may have one user may have.
 int OneUsersPart(int all) { return std::max(all / 2, 1); }
@@ -41,91 +46,14 @@ void Close(int* file) {
 
 }  // namespace
 
-// What was shared, until nobody uses it any more.
-class Regions::Region {
- public:
-  // Host memory: takes the descriptor over.
-  Region(int file, std::int64_t bytes) : bytes_(bytes), file_(file) {}
-  // Device memory.
-  Region(HeldArray device, std::int64_t bytes) : bytes_(bytes), device_(std::move(device)) {}
-  ~Region() {
-    pin_.reset();
-    for (void* const mapping : {mapping_, writable_}) {
-      if (mapping != nullptr) munmap(mapping, static_cast<std::size_t>(bytes_));
-    }
-    Close(&file_);
-  }
-  Region(const Region&) = delete;
-  Region& operator=(const Region&) = delete;
-
-  // Of memory that nothing keeps from being mapped.
-  absl::Status Map(const Memory& memory) {
-    const std::size_t bytes = static_cast<std::size_t>(bytes_);
-    void* const mapping = FAILPOINT("regions/map") && failpoint::SetErrno(ENOMEM)
-                              ? MAP_FAILED
-                              : mmap(nullptr, bytes, PROT_READ, MAP_SHARED, file_, 0);
-    // Of huge pages nothing else tells whether each exists: those that don't, come into being here, or it fails.
-    if (mapping != MAP_FAILED && (!memory.huge_pages || madvise(mapping, bytes, MADV_POPULATE_READ) == 0)) {
-      mapping_ = mapping;
-      return absl::OkStatus();
-    }
-    const int error = errno;
-    if (mapping != MAP_FAILED) munmap(mapping, bytes);
-    return CannotMap(error);
-  }
-
-  // Of memory that nothing keeps from being written to.
-  absl::Status MapForWriting() {
-    void* const mapping = mmap(nullptr, static_cast<std::size_t>(bytes_), PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
-    if (mapping == MAP_FAILED) return CannotMap(errno);
-    writable_ = mapping;
-    return absl::OkStatus();
-  }
-
-  // Registers the mapping with the GPUs.
-  absl::Status Pin(const Engines& engines) {
-    ASSIGN_OR_RETURN(pin_, engines.Pin(mapping_, bytes_));
-    return absl::OkStatus();
-  }
-
-  std::int64_t bytes() const { return bytes_; }
-
-  // To be copied to by the kernel; null: the region is not writable.
-  std::byte* writable() const { return static_cast<std::byte*>(writable_); }
-  int file() const { return file_; }
-
-  ArrayRef At(std::int64_t offset) const {
-    if (file_ < 0) {
-      ArrayRef array = device_.array;
-      array.data = static_cast<const std::byte*>(array.data) + offset;
-      return array;
-    }
-    const void* const data = mapping_ == nullptr ? nullptr : static_cast<const std::byte*>(mapping_) + offset;
-    return {.data = data,
-            .space = pin_ == nullptr ? MemorySpace::kFile : MemorySpace::kPinnedHost,
-            .file = file_,
-            .offset = offset};
-  }
-
- private:
-  absl::Status CannotMap(int error) const {
-    return absl::ResourceExhaustedError(absl::StrCat("cannot map ", bytes_, " bytes: ", std::strerror(error)));
-  }
-
-  const std::int64_t bytes_;
-  int file_ = -1;
-  void* mapping_ = nullptr;
-  void* writable_ = nullptr;  // the same memory, for writing
-  std::shared_ptr<const void> pin_;
-  HeldArray device_;
-};
-
 struct Regions::Connection {
   int socket = -1;
   std::int64_t number = 0;
   ucred peer{};
   int regions = 0;
+  int pieces = 0;  // of its regions, and those of `pending`
   absl::Time last_packet{};
+  SharedDeviceMemory pending{};  // pieces that others will follow
 };
 
 Regions::Regions(const Engines& engines, const RegionOptions& options) : engines_(engines), options_(options) {}
@@ -174,7 +102,7 @@ int Regions::count() const {
 }
 
 // Null: there is none.
-std::shared_ptr<const Regions::Region> Regions::FindRegion(const std::string& token) const {
+std::shared_ptr<const Region> Regions::FindRegion(const std::string& token) const {
   const absl::MutexLock lock(&mutex_);
   const auto found = shared_.find(token);
   return found == shared_.end() ? nullptr : found->second.region;
@@ -334,6 +262,7 @@ void Regions::End(std::map<int, Connection>::iterator connection) {
   Forget(its);
   const auto user = users_.find(its.peer.uid);
   user->second.regions -= its.regions;
+  user->second.pieces -= its.pieces;
   if (--user->second.connections == 0) users_.erase(user);
   // Descriptors in packets that nobody has received are closed with the socket, and some closes take their time.
   shutdown(its.socket, SHUT_RDWR);
@@ -353,12 +282,11 @@ bool Regions::Answer(Connection& connection) {
   connection.last_packet = absl::Now();
   v1::RegionReply reply;
   std::shared_ptr<const RingMemory> ring;  // whose descriptors go with the reply
-  absl::StatusOr<v1::RegionReply> handled =
-      absl::InvalidArgumentError("packet: got more; allowed: at most 4096 bytes and one descriptor");
+  absl::StatusOr<v1::RegionReply> handled = absl::InvalidArgumentError(kTooMuch);
   if (packet->files_lost) {
     handled = absl::ResourceExhaustedError("the server has no file descriptor left");
-  } else if (!packet->cut && packet->files.size() <= 1) {
-    handled = Handle(connection, packet->text, packet->files.empty() ? nullptr : &packet->files.front(), &ring);
+  } else if (!packet->cut) {
+    handled = Handle(connection, packet->text, &packet->files, &ring);
   }
   // Looking at large memory, or pinning it, takes time. If there are other users, they have as much.
   const absl::Time now = absl::Now();
@@ -387,23 +315,29 @@ bool Regions::Answer(Connection& connection) {
          static_cast<ssize_t>(text.size());
 }
 
-// `file`: the descriptor that came with the packet, or null. Set to -1 if the region keeps it. `ring`: is set to one
-// that was asked for.
-absl::StatusOr<v1::RegionReply> Regions::Handle(Connection& connection, const std::string& packet, int* file,
-                                                std::shared_ptr<const RingMemory>* ring) {
+// `files`: the descriptors that came with the packet, those that the region keeps or are closed set to -1. `ring`: is
+// set to one that was asked for.
+absl::StatusOr<v1::RegionReply> Regions::Handle(Connection& connection, const std::string& packet,
+                                                std::vector<int>* files, std::shared_ptr<const RingMemory>* ring) {
   v1::RegionRequest request;
   if (!google::protobuf::util::JsonStringToMessage(packet, &request).ok()) {
     return absl::InvalidArgumentError("packet: got something else; allowed: a RegionRequest in JSON");
   }
-  if (request.has_share_memory() != (file != nullptr)) {
-    return absl::InvalidArgumentError(file == nullptr ? "shareMemory: got no descriptor; allowed: one"
-                                                      : "descriptor: got one without shareMemory; allowed: none");
+  const auto got = static_cast<int>(files->size());
+  if (const int pieces = request.share_device().pieces_size(); pieces > 0) {
+    if (got != pieces) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("shareDevice.pieces: got %d with %d descriptors; allowed: one descriptor each", pieces, got));
+    }
+  } else if (got > 1) {
+    return absl::InvalidArgumentError(kTooMuch);
+  } else if (request.has_share_memory() != (got == 1)) {
+    return absl::InvalidArgumentError(got == 0 ? "shareMemory: got no descriptor; allowed: one"
+                                               : "descriptor: got one without shareMemory; allowed: none");
   }
   v1::RegionReply reply;
   if (request.has_release()) {
     RETURN_IF_ERROR(Release(connection, request.release().token()));
-    --connection.regions;
-    --users_.at(connection.peer.uid).regions;
     return reply;
   }
   if (request.has_take_ring()) {
@@ -433,8 +367,10 @@ absl::StatusOr<v1::RegionReply> Regions::Handle(Connection& connection, const st
         absl::StrFormat("regions: got one more; allowed: %d for %s", limit.allowed, limit.of));
   }
   ASSIGN_OR_RETURN(std::shared_ptr<const Region> region,
-                   request.has_share_memory() ? ShareMemory(request.share_memory(), connection.peer.uid, file)
-                                              : ShareDevice(request.share_device()));
+                   request.has_share_memory()
+                       ? ShareMemory(request.share_memory(), connection.peer.uid, &files->front())
+                       : ShareDevice(connection, request.share_device(), files));
+  if (region == nullptr) return reply;
   reply.set_token(RandomId());
   reply.set_bytes(region->bytes());
   ++connection.regions;
@@ -444,8 +380,8 @@ absl::StatusOr<v1::RegionReply> Regions::Handle(Connection& connection, const st
   return reply;
 }
 
-absl::StatusOr<std::shared_ptr<const Regions::Region>> Regions::ShareMemory(const v1::ShareMemory& request, uid_t user,
-                                                                            int* file) const {
+absl::StatusOr<std::shared_ptr<const Region>> Regions::ShareMemory(const v1::ShareMemory& request, uid_t user,
+                                                                   int* file) const {
   if (request.writable() && user != 0 && user != geteuid() && !options_.allow_writable_regions) {
     return absl::PermissionDeniedError(absl::StrFormat(
         "writable: got memory of uid %d; allowed: of uid %d, the server's, and of root, or of all users "
@@ -476,17 +412,75 @@ absl::StatusOr<std::shared_ptr<const Regions::Region>> Regions::ShareMemory(cons
   return region;
 }
 
-absl::StatusOr<std::shared_ptr<const Regions::Region>> Regions::ShareDevice(const v1::ShareDevice& request) const {
-  const SharedDeviceMemory memory{.handle = request.handle(),
-                                  .device_uuid = request.device_uuid(),
-                                  .offset = request.offset(),
-                                  .bytes = request.bytes(),
-                                  .event = request.event()};
-  ASSIGN_OR_RETURN(HeldArray array, engines_.Open(memory));
-  return std::make_shared<const Region>(std::move(array), memory.bytes);
+// Null: more pieces follow.
+absl::StatusOr<std::shared_ptr<const Region>> Regions::ShareDevice(Connection& connection,
+                                                                   const v1::ShareDevice& request,
+                                                                   std::vector<int>* files) {
+  SharedDeviceMemory memory;
+  if (request.pieces_size() > 0) {
+    ASSIGN_OR_RETURN(memory, ImportPieces(connection, request, files));
+  } else if (request.pieces_before() != 0 || request.more()) {
+    return absl::InvalidArgumentError("shareDevice.pieces: got none; allowed: one at least with piecesBefore or more");
+  }
+  const auto pieces = static_cast<int>(memory.pieces.size());
+  std::shared_ptr<const Region> region;
+  if (request.more()) {
+    connection.pending = std::move(memory);
+  } else {
+    memory.handle = request.handle();
+    memory.device_uuid = request.device_uuid();
+    memory.offset = request.offset();
+    memory.bytes = request.bytes();
+    memory.event = request.event();
+    ASSIGN_OR_RETURN(HeldArray array, engines_.Open(memory));
+    region = std::make_shared<const Region>(std::move(array), memory.bytes, pieces);
+  }
+  CountPieces(connection, pieces);
+  return region;
 }
 
-absl::Status Regions::Release(const Connection& connection, const std::string& token) {
+// The pieces of the requests before, if it goes on with them, and of this one, whose descriptors are closed.
+absl::StatusOr<SharedDeviceMemory> Regions::ImportPieces(Connection& connection, const v1::ShareDevice& request,
+                                                         std::vector<int>* files) {
+  SharedDeviceMemory memory = std::exchange(connection.pending, {});
+  CountPieces(connection, -static_cast<int>(memory.pieces.size()));
+  if (request.pieces_before() == 0) memory = {.device_uuid = request.device_uuid()};
+  const auto before = static_cast<int>(memory.pieces.size());
+  if (request.pieces_before() != before) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("shareDevice.piecesBefore: got %d; allowed: 0, or the %d of the requests before",
+                        request.pieces_before(), before));
+  }
+  if (request.device_uuid() != memory.device_uuid) {
+    return absl::InvalidArgumentError("shareDevice.deviceUuid: got another than with the pieces before; allowed: that");
+  }
+  if (request.pieces_size() > kMaxPieces - before - users_.at(connection.peer.uid).pieces) {
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("shareDevice.pieces: got more; allowed: %d for all regions of a user", kMaxPieces));
+  }
+  for (int i = 0; i < request.pieces_size(); ++i) {
+    int& file = (*files)[static_cast<std::size_t>(i)];
+    absl::Status status = CheckDevice(file);
+    if (status.ok()) {
+      absl::StatusOr<std::shared_ptr<const void>> piece = engines_.Import(request.device_uuid(), file);
+      status = piece.status();
+      if (status.ok()) memory.pieces.push_back({*std::move(piece), request.pieces(i)});
+    }
+    if (absl::IsInvalidArgument(status)) {
+      return absl::InvalidArgumentError(absl::StrFormat("shareDevice.pieces[%d]: %s", before + i, status.message()));
+    }
+    if (!status.ok()) return status;
+    Close(&file);  // CUDA's own, whose close waits for nobody
+  }
+  return memory;
+}
+
+void Regions::CountPieces(Connection& connection, int more) {
+  connection.pieces += more;
+  users_.at(connection.peer.uid).pieces += more;
+}
+
+absl::Status Regions::Release(Connection& connection, const std::string& token) {
   std::shared_ptr<const Region> last;  // destroyed after the lock is released
   const absl::MutexLock lock(&mutex_);
   const auto found = shared_.find(token);
@@ -499,6 +493,9 @@ absl::Status Regions::Release(const Connection& connection, const std::string& t
   }
   last = std::move(found->second.region);
   shared_.erase(found);
+  --connection.regions;
+  --users_.at(connection.peer.uid).regions;
+  CountPieces(connection, -last->pieces());
   return absl::OkStatus();
 }
 

@@ -2,9 +2,9 @@
 // proto/reduced/v1/regions.proto specifies the protocol.
 //
 // One thread serves the socket, and never waits for a client. A region keeps what it needs (a descriptor, a mapping, a
-// registration with the GPU, an opened IPC handle) until the connection that shared it releases it or ends, and the
-// last reduction that reads it is done. One user (uid) has at most half of the connections and regions, so that there
-// is room for others.
+// registration with the GPU, an opened IPC handle, mapped pieces) until the connection that shared it releases it or
+// ends, and the last reduction that reads it is done. One user (uid) has at most half of the connections and regions,
+// so that there is room for others.
 #ifndef REDUCED_SERVER_SOURCES_REGIONS_H_
 #define REDUCED_SERVER_SOURCES_REGIONS_H_
 
@@ -16,6 +16,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -31,6 +32,8 @@
 #include "server/sources/ring_memory.h"
 
 namespace reduced::server {
+
+class Region;
 
 // Thread-safe, except Start and Stop.
 class Regions {
@@ -66,7 +69,6 @@ class Regions {
   void WithdrawRing(const std::string& token);
 
  private:
-  class Region;
   struct Connection;
 
   std::shared_ptr<const Region> FindRegion(const std::string& token) const;
@@ -76,13 +78,17 @@ class Regions {
   bool HasToWait(const Connection& connection) const;
   void End(std::map<int, Connection>::iterator connection);
   bool Answer(Connection& connection);
-  absl::StatusOr<v1::RegionReply> Handle(Connection& connection, const std::string& packet, int* file,
+  absl::StatusOr<v1::RegionReply> Handle(Connection& connection, const std::string& packet, std::vector<int>* files,
                                          std::shared_ptr<const RingMemory>* ring);
   std::shared_ptr<const RingMemory> TakeOffer(const std::string& token);
   absl::StatusOr<std::shared_ptr<const Region>> ShareMemory(const v1::ShareMemory& request, uid_t user,
                                                             int* file) const;
-  absl::StatusOr<std::shared_ptr<const Region>> ShareDevice(const v1::ShareDevice& request) const;
-  absl::Status Release(const Connection& connection, const std::string& token);
+  absl::StatusOr<std::shared_ptr<const Region>> ShareDevice(Connection& connection, const v1::ShareDevice& request,
+                                                            std::vector<int>* files);
+  absl::StatusOr<SharedDeviceMemory> ImportPieces(Connection& connection, const v1::ShareDevice& request,
+                                                  std::vector<int>* files);
+  void CountPieces(Connection& connection, int more);
+  absl::Status Release(Connection& connection, const std::string& token);
   void Forget(const Connection& connection);
 
   const Engines& engines_;
@@ -97,6 +103,7 @@ class Regions {
   struct User {
     int connections = 0;
     int regions = 0;
+    int pieces = 0;                                 // of GPUs' memory
     absl::Time next_packet = absl::InfinitePast();  // none of this user's is received before
   };
   std::map<int, Connection> connections_;  // by descriptor

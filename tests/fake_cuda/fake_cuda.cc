@@ -72,22 +72,6 @@ cudaError_t Keep(cudaError_t error) {
   return error;
 }
 
-// Counts the call, and gives the error that it fails with.
-cudaError_t Enter(const char* function) {
-  Device& device = The();
-  const absl::MutexLock lock(&device.mutex);
-  ++device.calls[function];
-  if (device.lost != cudaSuccess) return Keep(device.lost);
-  if (!device.fault.has_value() || device.fault->function != function || --device.fault->calls_left > 0) {
-    return cudaSuccess;
-  }
-  const cudaError_t error = device.fault->error;
-  device.fault.reset();
-  device.failed = true;
-  if (IsSticky(error)) device.lost = error;
-  return Keep(error);
-}
-
 void* Map(std::size_t bytes) {  // pages that exist once they are written
   void* const memory = mmap(nullptr, std::max<std::size_t>(bytes, 1), PROT_READ | PROT_WRITE,
                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -154,6 +138,7 @@ cudaError_t Destroy(std::set<Object*> Device::*all, Object* object, cudaError_t 
 
 CUresult AddressRange(CUdeviceptr* start, std::size_t* bytes, CUdeviceptr address) {
   if (Enter("cuMemGetAddressRange") != cudaSuccess) return CUDA_ERROR_UNKNOWN;
+  if (FindPiece(start, bytes, address)) return CUDA_SUCCESS;
   Device& device = The();
   const absl::MutexLock lock(&device.mutex);
   const auto found = device.exported.find(reinterpret_cast<void*>(address));
@@ -188,7 +173,8 @@ void* MapExported(const cudaIpcMemHandle_t& handle) {
 std::ostream& operator<<(std::ostream& out, const InUse& in_use) {
   return out << in_use.device_allocations << " allocations of the device, " << in_use.host_allocations << " pinned, "
              << in_use.registered << " registered, " << in_use.streams << " streams, " << in_use.events << " events, "
-             << in_use.pools << " pools, " << in_use.opened << " opened";
+             << in_use.pools << " pools, " << in_use.opened << " opened, " << in_use.pieces << " pieces, "
+             << in_use.ranges << " ranges";
 }
 
 InUse Use() {
@@ -200,7 +186,9 @@ InUse Use() {
           .streams = static_cast<int>(device.streams.size()),
           .events = static_cast<int>(device.events.size()),
           .pools = static_cast<int>(device.pools.size()),
-          .opened = static_cast<int>(device.opened.size())};
+          .opened = static_cast<int>(device.opened.size()),
+          .pieces = PiecesInUse(),
+          .ranges = RangesInUse()};
 }
 
 std::map<std::string, int> Calls() {
@@ -260,6 +248,21 @@ void SetEventPassed(bool passed) {
   Device& device = The();
   const absl::MutexLock lock(&device.mutex);
   device.event_passed = passed;
+}
+
+cudaError_t Enter(const char* function) {
+  Device& device = The();
+  const absl::MutexLock lock(&device.mutex);
+  ++device.calls[function];
+  if (device.lost != cudaSuccess) return Keep(device.lost);
+  if (!device.fault.has_value() || device.fault->function != function || --device.fault->calls_left > 0) {
+    return cudaSuccess;
+  }
+  const cudaError_t error = device.fault->error;
+  device.fault.reset();
+  device.failed = true;
+  if (IsSticky(error)) device.lost = error;
+  return Keep(error);
 }
 
 // As the launches of kernels do, which report whatever error the thread has not asked for.
@@ -338,11 +341,12 @@ cudaError_t cudaSetDevice(int) {
   ENTER();
   return cudaSuccess;
 }
-cudaError_t cudaGetDriverEntryPointByVersion(const char*, void** function, unsigned, unsigned long long,
+cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, unsigned, unsigned long long,
                                              cudaDriverEntryPointQueryResult* result) {
   ENTER();
-  *function = reinterpret_cast<void*>(&AddressRange);
-  *result = cudaDriverEntryPointSuccess;
+  *function = std::strcmp(name, "cuMemGetAddressRange") == 0 ? reinterpret_cast<void*>(&AddressRange)
+                                                             : VirtualMemoryFunction(name);
+  *result = *function != nullptr ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
   return cudaSuccess;
 }
 

@@ -6,6 +6,7 @@
 #ifndef REDUCED_TESTS_FAKE_CUDA_FAKE_CUDA_H_
 #define REDUCED_TESTS_FAKE_CUDA_FAKE_CUDA_H_
 
+#include <cuda.h>
 #include <cuda_runtime.h>
 
 #include <cstddef>
@@ -13,6 +14,7 @@
 #include <map>
 #include <ostream>
 #include <string>
+#include <vector>
 
 namespace reduced::fake_cuda {
 
@@ -25,6 +27,8 @@ struct InUse {
   int events = 0;
   int pools = 0;
   int opened = 0;  // IPC handles
+  int pieces = 0;  // handles of physical memory, and where it is mapped
+  int ranges = 0;  // of reserved addresses
 
   friend bool operator==(const InUse&, const InUse&) = default;
 };
@@ -54,6 +58,26 @@ std::string MemoryHandle(void* memory, std::size_t bytes);
 std::string EventHandle();
 // Whether that event has passed.
 void SetEventPassed(bool passed);
+
+// Memory of CUDA's virtual memory management, of this process: pieces of so many bytes one behind the other, at the
+// address that is returned. kOther: on another device. kWithoutHandles: it can't be exported. Null: there is no memory.
+inline constexpr std::size_t kGranularity = 64 << 10;
+inline constexpr char kFakePiece[] = "reduced_fake_piece", kFakePieceOfOther[] = "reduced_fake_piece_of_other",
+                      kFakePieceWithoutHandles[] = "reduced_fake_piece_without_handles";  // names of memfds
+enum class Pieces : std::uint8_t { kShared, kOther, kWithoutHandles };
+std::byte* MakePieces(const std::vector<std::size_t>& bytes, Pieces kind = Pieces::kShared);
+void FreePieces(std::byte* base);
+// A descriptor of the piece at an address, as cuMemExportToShareableHandle has it; the caller closes it.
+int ExportPiece(const std::byte* address);
+
+// For the other half of this fake, fake_virtual_memory.cc: counts the call, and gives the error that it fails with.
+cudaError_t Enter(const char* function);
+// A function of the driver; null: there is none of that name.
+void* VirtualMemoryFunction(const std::string& name);
+// The piece of mapped memory at an address. False: there is none.
+bool FindPiece(CUdeviceptr* start, std::size_t* bytes, CUdeviceptr address);
+int PiecesInUse();
+int RangesInUse();
 
 // For the stand-ins of kernels: what a launch returns. *runs: the kernel does run.
 cudaError_t BeginLaunch(bool* runs);

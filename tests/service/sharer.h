@@ -88,7 +88,7 @@ class Sharer {
   void Send(const std::string& text, const std::vector<int>& files = {}) {
     std::string copy = text;
     iovec part{copy.data(), copy.size()};
-    alignas(cmsghdr) char control[CMSG_SPACE(16 * sizeof(int))] = {};
+    alignas(cmsghdr) char control[CMSG_SPACE(253 * sizeof(int))] = {};  // SCM_MAX_FD
     msghdr message{};
     message.msg_iov = &part;
     message.msg_iovlen = 1;

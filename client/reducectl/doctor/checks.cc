@@ -136,7 +136,7 @@ Finding CheckNamespaces(const ServerFacts& server) {
       absl::StrCat("not the same as the server's (", socket.same_ipc_namespace.value_or(true) ? "" : "IPC ",
                    socket.same_pid_namespace.value_or(true) ? "" : "PID ", "differ): host memory can be shared");
   if (!gpu) return Ok(kCheck, text);
-  return Warn(kCheck, absl::StrCat(text, ", but not memory of a GPU"),
+  return Warn(kCheck, absl::StrCat(text, ", but not memory of cudaMalloc, nor an event of a GPU"),
               "for CUDA IPC start both with --ipc=host --pid=host, or with --ipc=container:NAME --pid=container:NAME");
 }
 

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -18,6 +19,7 @@
 #include <cstring>
 #include <filesystem>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -164,7 +166,7 @@ class RegionSocket {
   bool AnswerOne(int client) {
     std::string text(4096, '\0');
     iovec part{text.data(), text.size()};
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+    alignas(cmsghdr) char control[CMSG_SPACE(253 * sizeof(int))];
     msghdr message{};
     message.msg_iov = &part;
     message.msg_iovlen = 1;
@@ -176,13 +178,22 @@ class RegionSocket {
     v1::RegionRequest request;
     EXPECT_TRUE(google::protobuf::util::JsonStringToMessage(text, &request).ok()) << text;
     const cmsghdr* const header = CMSG_FIRSTHDR(&message);
-    EXPECT_EQ(header != nullptr, request.has_share_memory());
-    if (header != nullptr) {
+    const int files = header == nullptr ? 0 : static_cast<int>((header->cmsg_len - CMSG_LEN(0)) / sizeof(int));
+    const v1::ShareDevice& device = request.share_device();
+    EXPECT_EQ(files, request.has_share_memory() ? 1 : device.pieces_size());
+    for (int i = 0; i < files; ++i) {
       int file = -1;
-      std::memcpy(&file, CMSG_DATA(header), sizeof(file));
+      std::memcpy(&file, CMSG_DATA(header) + static_cast<std::size_t>(i) * sizeof(file), sizeof(file));
+      struct stat status {};
+      EXPECT_EQ(fstat(file, &status), 0);
+      if (request.has_share_device()) {
+        EXPECT_EQ(status.st_size, device.pieces(i)) << "in order";
+      }
       close(file);
     }
-    Log(request.has_release()        ? absl::StrCat("release ", request.release().token())
+    Log(request.has_release() ? absl::StrCat("release ", request.release().token())
+        : device.pieces_size() > 0
+            ? absl::StrCat("pieces ", device.pieces_before(), "+", device.pieces_size(), device.more() ? " more" : "")
         : request.has_share_device() ? "device"
                                      : absl::StrCat("share", request.share_memory().pin() ? " pin" : ""));
     const std::optional<v1::RegionReply> reply = answer_(request);
@@ -293,6 +304,43 @@ TEST_F(RegionTest, IsAskedForSharedAndReleased) {
   ASSERT_TRUE(client_->ShareDevice({.handle = "h", .device_uuid = "u", .bytes = 100}).ok());
   EXPECT_THAT(socket_->log(),
               ElementsAre("connect", "share", "release t", "share pin", "release t", "device", "release t"));
+}
+
+// Pieces go in as many packets as their descriptors need; each is exported in turn, and closed.
+TEST_F(RegionTest, OfPiecesIsAskedForInPackets) {
+  Serve([](const v1::RegionRequest& request) -> std::optional<v1::RegionReply> {
+    return request.share_device().more() ? v1::RegionReply() : ShareAndRelease(request);
+  });
+  const auto files = [] { return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {}); };
+  ASSERT_TRUE(client_->Share(buffer_).ok());  // connects
+  const auto before = files();
+  DeviceMemory memory{.device_uuid = "u", .bytes = 100};
+  std::size_t exported = 0;
+  memory.export_piece = [&](std::size_t piece) -> absl::StatusOr<int> {
+    EXPECT_EQ(piece, exported++);
+    const int file = memfd_create("piece", MFD_CLOEXEC);
+    EXPECT_EQ(ftruncate(file, memory.pieces[piece]), 0);
+    return file;
+  };
+  for (const std::size_t count : {1, 128, 129, 300}) {
+    exported = 0;
+    memory.pieces.clear();
+    for (std::size_t i = 0; i < count; ++i) memory.pieces.push_back(static_cast<std::int64_t>(1000 + i));
+    const absl::StatusOr<Region> region = client_->ShareDevice(memory);
+    ASSERT_TRUE(region.ok()) << region.status();
+    EXPECT_EQ(exported, count);
+  }
+  memory.export_piece = [](std::size_t piece) -> absl::StatusOr<int> {
+    if (piece == 200) return absl::DataLossError("no descriptor");
+    return memfd_create("piece", MFD_CLOEXEC);
+  };
+  memory.pieces.assign(300, 0);
+  EXPECT_EQ(client_->ShareDevice(memory).status(), absl::DataLossError("no descriptor"));
+  EXPECT_EQ(files(), before);
+  EXPECT_THAT(socket_->log(),
+              ElementsAre("connect", "share", "release t", "pieces 0+1", "release t", "pieces 0+128", "release t",
+                          "pieces 0+128 more", "pieces 128+1", "release t", "pieces 0+128 more", "pieces 128+128 more",
+                          "pieces 256+44", "release t", "pieces 0+128 more"));
 }
 
 TEST_F(RegionTest, IsReleasedOnceHoweverItMoves) {

@@ -56,6 +56,9 @@ class FakeEngine : public Engine {
     if (!fake_.registered->insert(data).second) return absl::FailedPreconditionError("already registered");
     return std::shared_ptr<const void>(data, [all = fake_.registered](const void* range) { all->erase(range); });
   }
+  absl::StatusOr<std::shared_ptr<const void>> Import(int file) override {
+    return std::make_shared<const int>(100 * fake_.ordinal + file);
+  }
   absl::StatusOr<HeldArray> Open(const SharedDeviceMemory&) override {
     return HeldArray{.array = {.space = MemorySpace::kDevice, .device = fake_.ordinal}};
   }
@@ -336,10 +339,12 @@ TEST(Engines, SharedDeviceMemoryIsOpenedByTheGpuOfItsUuid) {
   const auto engines = EnginesOf({Fake{}, first, second});
   EXPECT_EQ(engines->Open({.device_uuid = first.uuid})->array.device, 0);
   EXPECT_EQ(engines->Open({.device_uuid = second.uuid})->array.device, 1);
+  EXPECT_EQ(*static_cast<const int*>(engines->Import(second.uuid, 7)->get()), 107);
   for (const std::string& uuid : {std::string(), std::string(16, '\x03')}) {
     const absl::Status status = engines->Open({.device_uuid = uuid}).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
     EXPECT_THAT(MessageOf(status), AllOf(HasSubstr("device_uuid: got"), HasSubstr("0202020202020202")));
+    EXPECT_EQ(engines->Import(uuid, 7).status(), status);
   }
   EXPECT_THAT(MessageOf(CpuOnly()->Open({}).status()), HasSubstr("no driver"));
 }
