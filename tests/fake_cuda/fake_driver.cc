@@ -12,6 +12,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <utility>
 
 #include "tests/fake_cuda/fake_cuda.h"
 
@@ -22,6 +23,8 @@ struct Allocation {
   std::size_t bytes = 0;
   std::uint64_t id = 0;
   bool capable = true;
+  std::size_t range = 0;  // of a piece: the bytes of all that was reserved; 0: it is none
+  int file = -1;          // a piece's
 };
 
 struct State {
@@ -32,6 +35,8 @@ struct State {
   int created = 0;
   int recorded = 0;
   int waits = 0;
+  int contexts = 0;
+  int handles = 0;
   bool ready = true;
   char uuid = reduced::fake_cuda::kUuid[0];
 };
@@ -39,6 +44,14 @@ struct State {
 State& The() {
   static auto* const state = new State;
   return *state;
+}
+
+// The allocation at an address; null: there is none.
+std::pair<const std::uint64_t, Allocation>* Find(State& state, std::uint64_t address) {
+  const auto after = state.allocations.upper_bound(address);
+  if (after == state.allocations.begin()) return nullptr;
+  auto& found = *std::prev(after);
+  return address < found.first + found.second.bytes ? &found : nullptr;
 }
 
 }  // namespace
@@ -59,6 +72,31 @@ std::uint64_t fake_allocate(std::size_t bytes, int capable) {
   const auto address = reinterpret_cast<std::uint64_t>(memory);
   state.allocations[address] = {name, bytes, id, capable != 0};
   return address;
+}
+// Pieces of CUDA's virtual memory management, of so many bytes each, in a range in which as many have no memory.
+std::uint64_t fake_allocate_pieces(int count, std::size_t bytes) {
+  State& state = The();
+  const std::lock_guard lock(state.mutex);
+  const std::size_t range = 2 * static_cast<std::size_t>(count) * bytes;
+  void* const reserved = mmap(nullptr, range, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  const auto base = reinterpret_cast<std::uint64_t>(reserved);
+  for (std::uint64_t at = base; at < base + range / 2; at += bytes) {
+    const int file = memfd_create(reduced::fake_cuda::kFakePiece, MFD_CLOEXEC);
+    if (file < 0 || ftruncate(file, static_cast<off_t>(bytes)) != 0) return 0;
+    mmap(reinterpret_cast<void*>(at), bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0);
+    state.allocations[at] = {"", bytes, ++state.last_id, false, range, file};
+  }
+  return base;
+}
+void fake_free_pieces(std::uint64_t base) {
+  State& state = The();
+  const std::lock_guard lock(state.mutex);
+  const std::size_t range = state.allocations.at(base).range;
+  for (auto each = state.allocations.find(base); each != state.allocations.end() && each->first < base + range;) {
+    close(each->second.file);
+    each = state.allocations.erase(each);
+  }
+  munmap(reinterpret_cast<void*>(base), range);
 }
 void fake_free(std::uint64_t address) {
   State& state = The();
@@ -83,19 +121,21 @@ int fake_events() { return The().events; }
 int fake_created() { return The().created; }
 int fake_recorded() { return The().recorded; }
 int fake_waits() { return The().waits; }
+// Handles of pieces and primary contexts that are held.
+int fake_handles() { return The().handles; }
+int fake_contexts() { return The().contexts; }
 
 CUresult cuInit(unsigned) { return CUDA_SUCCESS; }
 CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes, void** values, CUdeviceptr address) {
   State& state = The();
   const std::lock_guard lock(state.mutex);
-  const auto after = state.allocations.upper_bound(address);
-  if (after == state.allocations.begin()) return CUDA_SUCCESS;  // which leaves them 0
-  const auto& [base, allocation] = *std::prev(after);
-  if (address >= base + allocation.bytes) return CUDA_SUCCESS;
+  const auto* const found = Find(state, address);
+  if (found == nullptr) return CUDA_SUCCESS;  // which leaves them 0
+  const auto& [base, allocation] = *found;
   for (unsigned i = 0; i < count; ++i) {
     switch (attributes[i]) {
       case CU_POINTER_ATTRIBUTE_CONTEXT:
-        *static_cast<void**>(values[i]) = &state;
+        *static_cast<void**>(values[i]) = allocation.range > 0 ? nullptr : &state;
         break;
       case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
         *static_cast<unsigned*>(values[i]) = CU_MEMORYTYPE_DEVICE;
@@ -113,12 +153,55 @@ CUresult cuPointerGetAttributes(unsigned count, CUpointer_attribute* attributes,
         *static_cast<CUdeviceptr*>(values[i]) = base;
         break;
       case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-        *static_cast<std::size_t*>(values[i]) = allocation.bytes;
+        *static_cast<std::size_t*>(values[i]) = allocation.range > 0 ? allocation.range : allocation.bytes;
         break;
       default:
         return CUDA_ERROR_INVALID_VALUE;
     }
   }
+  return CUDA_SUCCESS;
+}
+CUresult cuMemGetAddressRange_v2(CUdeviceptr* start, std::size_t* bytes, CUdeviceptr address) {
+  State& state = The();
+  const std::lock_guard lock(state.mutex);
+  const auto* const found = Find(state, address);
+  if (found == nullptr) return CUDA_ERROR_NOT_FOUND;
+  *start = found->first;
+  *bytes = found->second.bytes;
+  return CUDA_SUCCESS;
+}
+CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* address) {
+  State& state = The();
+  const std::lock_guard lock(state.mutex);
+  const auto* const found = Find(state, reinterpret_cast<std::uint64_t>(address));
+  if (found == nullptr || found->second.range == 0) return CUDA_ERROR_INVALID_VALUE;
+  ++state.handles;
+  *handle = static_cast<CUmemGenericAllocationHandle>(found->second.file);
+  return CUDA_SUCCESS;
+}
+CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* properties, CUmemGenericAllocationHandle) {
+  *properties = {};
+  properties->requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+  return CUDA_SUCCESS;
+}
+CUresult cuMemExportToShareableHandle(void* out, CUmemGenericAllocationHandle handle, CUmemAllocationHandleType,
+                                      unsigned long long) {
+  *static_cast<int*>(out) = fcntl(static_cast<int>(handle), F_DUPFD_CLOEXEC, 0);
+  return CUDA_SUCCESS;
+}
+CUresult cuMemRelease(CUmemGenericAllocationHandle) {
+  State& state = The();
+  const std::lock_guard lock(state.mutex);
+  --state.handles;
+  return CUDA_SUCCESS;
+}
+CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice) {
+  ++The().contexts;
+  *context = reinterpret_cast<CUcontext>(&The());
+  return CUDA_SUCCESS;
+}
+CUresult cuDevicePrimaryCtxRelease_v2(CUdevice) {
+  --The().contexts;
   return CUDA_SUCCESS;
 }
 CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr base) {

@@ -9,7 +9,9 @@ import numpy as np
 driver = ctypes.CDLL("libcuda.so.1")
 driver.fake_allocate.restype = ctypes.c_uint64
 driver.fake_allocate.argtypes = [ctypes.c_size_t, ctypes.c_int]
-for name in ("fake_free", "fake_reallocate"):
+driver.fake_allocate_pieces.restype = ctypes.c_uint64
+driver.fake_allocate_pieces.argtypes = [ctypes.c_int, ctypes.c_size_t]
+for name in ("fake_free", "fake_free_pieces", "fake_reallocate"):
     getattr(driver, name).argtypes = [ctypes.c_uint64]
 
 
@@ -30,6 +32,20 @@ class Segment:
         here = self.bytes[offset : offset + elements.nbytes].view(elements.dtype).reshape(elements.shape)
         here[...] = elements
         return kind(self, here)
+
+
+class Pieces(Segment):
+    """Pieces of CUDA's virtual memory management, mapped one behind the other, as an expandable segment of PyTorch's is."""
+
+    BYTES = 64 << 10
+
+    def __init__(self, count):
+        self.address = driver.fake_allocate_pieces(count, self.BYTES)
+        assert self.address != 0
+        self.bytes = np.frombuffer((ctypes.c_uint8 * (count * self.BYTES)).from_address(self.address), np.uint8)
+
+    def __del__(self):
+        driver.fake_free_pieces(self.address)
 
 
 class WithInterface:
@@ -80,6 +96,9 @@ class Storage:
 
     def __init__(self, segment):
         self.segment = segment
+
+    def data_ptr(self):
+        return self.segment.address
 
     def nbytes(self):
         return len(self.segment.bytes)

@@ -19,7 +19,7 @@ if not os.environ.get("REDUCED_FAKE_GPU"):
     pytest.skip("this build has no fake GPU", allow_module_level=True)
 
 import harness  # noqa: E402
-from fake_gpu import Segment, Tensor, WithDlpack, WithInterface, bfloat16, driver, import_torch  # noqa: E402
+from fake_gpu import Pieces, Segment, Tensor, WithDlpack, WithInterface, bfloat16, driver, import_torch  # noqa: E402
 
 DEADLINE_S = 60
 
@@ -305,10 +305,62 @@ def test_asyncio_along_axes(gpu_server):
     assert asyncio.run(run()) == (x.T.sum(axis=0).tolist(), [[3, 4, 5], [0, 0, 2]], [2, 4])
 
 
-def test_memory_without_a_handle(gpu):
-    """As PyTorch's expandable segments."""
+@pytest.mark.parametrize("kind", KINDS)
+def test_pieces_of_virtual_memory(gpu, kind):
+    """As PyTorch's expandable segments: arrays that begin in the middle of a piece and span others."""
+    await_nothing(gpu)
+    segment = Pieces(5)
+    x = np.arange(3 * Pieces.BYTES // 4, dtype="f4")
+    array = segment.array(x, kind, offset=Pieces.BYTES // 2)
+    result = gpu.reduce(array, ["sum", "argmax"])
+    assert (result.sum, result.argmax, result.via, result.ran_on.device) == (x.sum(dtype="f8"), len(x) - 1, "region", "cuda:0")
+    assert gpu.sum(array[100:20_000]) == x[100:20_000].sum(dtype="f8")
+    with gpu.session(via="ring") as session:
+        assert session.sum(array) == x.sum(dtype="f8")
+    await_usage(gpu, regions=1)  # its views lie in its pieces
+    assert driver.fake_handles() == 0 and driver.fake_contexts() == 1
+    assert gpu.sum(array, where=Segment(x.size).array(x % 2 == 0, kind)) == x[::2].sum(dtype="f8")
+    del array
+    await_nothing(gpu)
+    assert driver.fake_contexts() == 0
+
+
+def test_pieces_that_are_freed_and_made_again(gpu):
+    """At the same address others are another region, also where only the last piece is another."""
+    segment = Pieces(3)
+    tensor = segment.array(np.ones(3 * Pieces.BYTES // 8), Tensor)
+    count = tensor.shape[0]
+    for piece in (0, 2):
+        assert gpu.sum(tensor) == count
+        created = driver.fake_created()
+        assert gpu.sum(tensor[5:]) == count - 5
+        assert driver.fake_created() == created
+        driver.fake_reallocate(segment.address + piece * Pieces.BYTES)
+        assert gpu.sum(tensor) == count
+        assert driver.fake_created() == created + 1
+    del tensor
+    await_nothing(gpu)
+
+
+def test_a_view_shares_the_pieces_of_its_storage(gpu):
+    await_nothing(gpu)
+    segment = Pieces(300)  # in several packets
+    tensor = segment.array(np.ones(300 * Pieces.BYTES // 8), Tensor)
+    count = tensor.shape[0]
+    step = count // 100
+    for begin in reversed(range(0, count, step)):
+        assert gpu.sum(tensor[begin : begin + step]) == min(step, count - begin)
+    await_usage(gpu, regions=1)
+    beyond = segment.array(np.ones(8), WithInterface, offset=300 * Pieces.BYTES - 64)
+    beyond.shape = (9,)
+    with pytest.raises(reduced.InvalidArgumentError, match="shape: got 72 bytes; allowed: the .* of the allocation"):
+        gpu.sum(beyond)
+
+
+def test_memory_that_cannot_be_shared(gpu):
+    """As a stream-ordered pool's."""
     for kind in KINDS:
-        with pytest.raises(reduced.InvalidArgumentError, match="no IPC handle, such as PyTorch's expandable segments"):
+        with pytest.raises(reduced.InvalidArgumentError, match="CUDA can't share, such as a stream-ordered pool's"):
             gpu.sum(Segment(64, capable=False).array(np.ones(4), kind))
     with pytest.raises(reduced.InvalidArgumentError, match="array: got a pointer to other memory; allowed: memory of a CUDA device"):
         gpu.sum(WithInterface(None, np.ones(4)))

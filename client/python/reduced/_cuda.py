@@ -1,7 +1,8 @@
 """Arrays in memory of a GPU: where their elements lie, whose work writes them, and how long their servers may keep a region.
 
-A server reads such an array where it is, by CUDA IPC, which shares whole allocations. An allocation is shared once with each
-server, as long as an array lives in it that was reduced: a framework's allocator gives no memory back before.
+A server reads such an array where it is, by CUDA IPC, which shares whole allocations, or by descriptors of the pieces of CUDA's
+virtual memory management in which it lies. These are shared once with each server, as long as an array lives in them that was
+reduced: a framework's allocator gives no memory back before.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ class Layout(NamedTuple):
     strides: tuple[int, ...]
     stream: int
     owner: Any
+    memory: tuple[int, int] = (0, 0)  # what the owner has, if that is known: its address and bytes
 
 
 def cuda_elements(array: Any, layout: Layout, *, ordered: bool) -> CudaElements:
@@ -67,7 +69,7 @@ def cuda_elements(array: Any, layout: Layout, *, ordered: bool) -> CudaElements:
         if dense is None:
             raise TypeError("array: got a copy with strides of an array of a GPU; allowed: arrays in C order")
     shape, first = dense
-    shared = _core.SharedCuda(layout.address + first * layout.itemsize, layout.dtype, shape, layout.stream)
+    shared = _core.SharedCuda(layout.address + first * layout.itemsize, layout.dtype, shape, layout.stream, layout.memory)
     _keep(layout.owner, shared)
     return CudaElements(shared, layout.dtype, shape, math.prod(shape) * layout.itemsize, layout.owner)
 
@@ -95,7 +97,9 @@ def _of_torch(tensor: Any) -> Layout:
         stream = raw_stream(tensor.get_device())
     else:
         stream = torch.cuda.current_stream(tensor.device).cuda_stream
-    return Layout(tensor.data_ptr(), dtype, tensor.element_size(), tuple(tensor.shape), tensor.stride(), stream, tensor.untyped_storage())
+    storage = tensor.untyped_storage()
+    return Layout(tensor.data_ptr(), dtype, tensor.element_size(), tuple(tensor.shape), tensor.stride(), stream, storage,
+                  (storage.data_ptr(), storage.nbytes()))
 
 
 def _of_interface(array: Any) -> Layout:

@@ -3,6 +3,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
@@ -561,8 +562,8 @@ NB_MODULE(_core, module) {
       .def("keep", &HeldPartition::Keep, nb::arg("owner"), nb::arg("ttl"));
 
   nb::class_<SharedCuda>(module, "SharedCuda")
-      .def(nb::init<std::uint64_t, std::string, Shape, std::uint64_t>(), nb::arg("address"), nb::arg("dtype"),
-           nb::arg("shape"), nb::arg("stream"))
+      .def(nb::init<std::uint64_t, std::string, Shape, std::uint64_t, std::pair<std::uint64_t, std::uint64_t>>(),
+           nb::arg("address"), nb::arg("dtype"), nb::arg("shape"), nb::arg("stream"), nb::arg("memory"))
       .def_prop_ro("allocation", [](const SharedCuda& self) { return self.array().allocation(); });
 
   nb::class_<Reducer>(module, "Reducer")

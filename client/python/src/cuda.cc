@@ -5,7 +5,9 @@
 #include <array>
 #include <cstddef>
 #include <iterator>
+#include <limits>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/system/status_macros.h"
@@ -27,6 +29,7 @@ constexpr int kDeviceOrdinal = 9;
 constexpr int kIpcCapable = 10;
 constexpr int kRangeStart = 11;
 constexpr int kRangeSize = 12;
+constexpr unsigned kDescriptors = 1;   // CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 constexpr unsigned kDeviceMemory = 2;  // CU_MEMORYTYPE_DEVICE
 constexpr std::size_t kHandleBytes = 64;
 constexpr std::size_t kUuidBytes = 16;
@@ -36,6 +39,11 @@ struct Handle {
 };
 struct Uuid {
   std::array<char, kUuidBytes> bytes;
+};
+
+struct PieceProperties {  // CUmemAllocationProp
+  unsigned type, handle_types;
+  std::array<std::uint64_t, 7> others;  // with room for what later versions add
 };
 
 struct Driver {
@@ -53,6 +61,13 @@ struct Driver {
   Result (*cuCtxPopCurrent_v2)(void**);
   Result (*cuDeviceGet)(int*, int);
   Result (*cuDeviceGetUuid_v2)(Uuid*, int);
+  Result (*cuDevicePrimaryCtxRetain)(void**, int);
+  Result (*cuDevicePrimaryCtxRelease_v2)(int);
+  Result (*cuMemGetAddressRange_v2)(std::uint64_t*, std::size_t*, std::uint64_t);
+  Result (*cuMemRetainAllocationHandle)(std::uint64_t*, void*);
+  Result (*cuMemGetAllocationPropertiesFromHandle)(PieceProperties*, std::uint64_t);
+  Result (*cuMemExportToShareableHandle)(void*, std::uint64_t, unsigned, std::uint64_t);
+  Result (*cuMemRelease)(std::uint64_t);
   Result (*cuGetErrorString)(Result, const char**);
 };
 
@@ -74,7 +89,10 @@ absl::StatusOr<Driver> LoadDriver() {
   if (LOAD(cuInit) && LOAD(cuPointerGetAttributes) && LOAD(cuIpcGetMemHandle) && LOAD(cuIpcGetEventHandle) &&
       LOAD(cuEventCreate) && LOAD(cuEventDestroy_v2) && LOAD(cuEventRecord) && LOAD(cuEventQuery) &&
       LOAD(cuEventSynchronize) && LOAD(cuStreamQuery) && LOAD(cuCtxPushCurrent_v2) && LOAD(cuCtxPopCurrent_v2) &&
-      LOAD(cuDeviceGet) && LOAD(cuDeviceGetUuid_v2) && LOAD(cuGetErrorString) && driver.cuInit(0) == kSuccess) {
+      LOAD(cuDeviceGet) && LOAD(cuDeviceGetUuid_v2) && LOAD(cuDevicePrimaryCtxRetain) &&
+      LOAD(cuDevicePrimaryCtxRelease_v2) && LOAD(cuMemGetAddressRange_v2) && LOAD(cuMemRetainAllocationHandle) &&
+      LOAD(cuMemGetAllocationPropertiesFromHandle) && LOAD(cuMemExportToShareableHandle) && LOAD(cuMemRelease) &&
+      LOAD(cuGetErrorString) && driver.cuInit(0) == kSuccess) {
     return driver;
   }
 #undef LOAD
@@ -110,10 +128,12 @@ class Current {
   const bool pushed_;
 };
 
-// The allocations of this process that have arrays, by their ids. Never destroyed, as those of memory.cc.
+// The allocations of this process that have arrays, by their addresses and ids. Never destroyed, as those of memory.cc.
 struct Allocations {
+  using Place = std::pair<std::uint64_t, std::vector<std::uint64_t>>;
+
   absl::Mutex mutex;
-  std::map<std::uint64_t, std::weak_ptr<CudaAllocation>> by_id ABSL_GUARDED_BY(mutex);
+  std::map<Place, std::weak_ptr<CudaAllocation>> by_place ABSL_GUARDED_BY(mutex);
 };
 
 Allocations& AllCuda() {
@@ -121,6 +141,15 @@ Allocations& AllCuda() {
   return *all;
 }
 
+// The last one that begins at or before the address. Null: there is none.
+std::shared_ptr<CudaAllocation> FindBefore(std::uint64_t address) {
+  Allocations& all = AllCuda();
+  const absl::MutexLock lock(&all.mutex);
+  const auto after = all.by_place.upper_bound({address, {std::numeric_limits<std::uint64_t>::max()}});
+  return after == all.by_place.begin() ? nullptr : std::prev(after)->second.lock();
+}
+
+// Of one allocation of cudaMalloc, all; of virtual memory management, the piece at the address.
 absl::StatusOr<CudaAllocation::Facts> FactsOf(std::uint64_t address) {
   const absl::StatusOr<Driver>& cuda = Cuda();
   if (!cuda.ok()) return cuda.status();
@@ -135,17 +164,78 @@ absl::StatusOr<CudaAllocation::Facts> FactsOf(std::uint64_t address) {
   if (type != kDeviceMemory || base == 0) {
     return absl::InvalidArgumentError("array: got a pointer to other memory; allowed: memory of a CUDA device");
   }
-  if (capable == 0 || context == 0) {
-    return absl::InvalidArgumentError(
-        "array: got memory of a GPU that has no IPC handle, such as PyTorch's expandable segments, JAX's from 0.11 on "
-        "or a stream's pool; allowed: memory of cudaMalloc (PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False), or a "
-        "copy in host memory");
+  CudaAllocation::Facts facts{.base = base,
+                              .bytes = static_cast<std::int64_t>(bytes),
+                              .context = reinterpret_cast<void*>(context),
+                              .device = static_cast<int>(device),
+                              .ids = {id}};
+  if (capable != 0 && context != 0) return facts;
+  // The attributes have the range that was reserved, of which any part may be mapped.
+  std::size_t piece = 0;
+  RETURN_IF_CUDA_ERROR("cuMemGetAddressRange", cuda->cuMemGetAddressRange_v2(&facts.base, &piece, address));
+  facts.bytes = static_cast<std::int64_t>(piece);
+  facts.pieces = {facts.bytes};
+  return facts;
+}
+
+// Adds the pieces that follow, up to that before `end`, as far as there are any.
+void AddPieces(std::uint64_t end, CudaAllocation::Facts* facts) {
+  while (facts->base + static_cast<std::uint64_t>(facts->bytes) < end) {
+    const std::uint64_t next = facts->base + static_cast<std::uint64_t>(facts->bytes);
+    const absl::StatusOr<CudaAllocation::Facts> piece = FactsOf(next);
+    if (!piece.ok() || piece->pieces.empty() || piece->base != next || piece->device != facts->device) return;
+    facts->bytes += piece->bytes;
+    facts->ids.push_back(piece->ids.front());
+    facts->pieces.push_back(piece->bytes);
   }
-  return CudaAllocation::Facts{.id = id,
-                               .base = base,
-                               .bytes = static_cast<std::int64_t>(bytes),
-                               .context = reinterpret_cast<void*>(context),
-                               .device = static_cast<int>(device)};
+}
+
+// A descriptor of the piece at the address, which the caller closes. `only_look`: 0, if it has one.
+absl::StatusOr<int> ExportPiece(std::uint64_t address, bool only_look) {
+  const Driver& cuda = *Cuda();
+  std::uint64_t handle = 0;
+  PieceProperties properties{};
+  const bool held = cuda.cuMemRetainAllocationHandle(&handle, reinterpret_cast<void*>(address)) == kSuccess;
+  const absl::Cleanup release = [&] {
+    if (held) cuda.cuMemRelease(handle);
+  };
+  if (!held || cuda.cuMemGetAllocationPropertiesFromHandle(&properties, handle) != kSuccess ||
+      (properties.handle_types & kDescriptors) == 0) {
+    return absl::InvalidArgumentError(
+        "array: got memory of a GPU that CUDA can't share, such as a stream-ordered pool's (cudaMallocAsync); allowed: "
+        "memory of cudaMalloc, memory of cuMemCreate that has file descriptors, such as PyTorch's expandable segments "
+        "and JAX's, or a copy in host memory");
+  }
+  int file = 0;
+  if (!only_look) {
+    RETURN_IF_CUDA_ERROR("cuMemExportToShareableHandle",
+                         cuda.cuMemExportToShareableHandle(&file, handle, kDescriptors, 0));
+  }
+  return file;
+}
+
+// Where each piece begins.
+std::vector<std::uint64_t> StartsOf(const CudaAllocation::Facts& facts) {
+  std::vector<std::uint64_t> starts;
+  std::uint64_t next = facts.base;
+  for (const std::int64_t bytes : facts.pieces) {
+    starts.push_back(next);
+    next += static_cast<std::uint64_t>(bytes);
+  }
+  return starts;
+}
+
+// Whether the pieces of `known` at these addresses are those that are mapped there now.
+bool HasPieces(const CudaAllocation::Facts& known, std::uint64_t begin, std::uint64_t end) {
+  const std::uint64_t its_end = known.base + static_cast<std::uint64_t>(known.bytes);
+  if (known.pieces.empty() || begin < known.base || end > its_end) return false;
+  const std::vector<std::uint64_t> starts = StartsOf(known);
+  for (std::size_t i = 0; i < starts.size() && starts[i] < end; ++i) {
+    if (starts[i] + static_cast<std::uint64_t>(known.pieces[i]) <= begin) continue;
+    const absl::StatusOr<CudaAllocation::Facts> now = FactsOf(starts[i]);
+    if (!now.ok() || now->ids.front() != known.ids[i]) return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -154,9 +244,11 @@ CudaAllocation::~CudaAllocation() {
   if (generation_ != ForkGeneration()) return;  // the parent's
   const absl::MutexLock lock(&mutex_);
   regions_.clear();  // before the event, which they wait for
-  if (event_ == nullptr) return;
-  const Current current(facts_.context);
-  Cuda()->cuEventDestroy_v2(event_);
+  if (event_ != nullptr) {
+    const Current current(context_);
+    Cuda()->cuEventDestroy_v2(event_);
+  }
+  if (context_ != facts_.context) Cuda()->cuDevicePrimaryCtxRelease_v2(facts_.device);
 }
 
 // The event says what all reductions of this memory wait for. Recording it for another stream would take the work of
@@ -165,7 +257,10 @@ CudaAllocation::~CudaAllocation() {
 // takes 0.3 ms. The query of the legacy stream is for the work of all streams that it waits for, too.
 absl::Status CudaAllocation::Record(std::uint64_t stream) {
   const Driver& cuda = *Cuda();
-  const Current current(facts_.context);
+  if (context_ == nullptr) {
+    RETURN_IF_CUDA_ERROR("cuDevicePrimaryCtxRetain", cuda.cuDevicePrimaryCtxRetain(&context_, facts_.device));
+  }
+  const Current current(context_);
   if (event_ == nullptr) {
     RETURN_IF_CUDA_ERROR("cuEventCreate", cuda.cuEventCreate(&event_, kEventInterprocess | kEventDisableTiming));
   }
@@ -180,19 +275,27 @@ absl::Status CudaAllocation::Record(std::uint64_t stream) {
 
 absl::StatusOr<client::DeviceMemory> CudaAllocation::Describe() const {
   const Driver& cuda = *Cuda();
-  const Current current(facts_.context);
-  Handle memory;
+  const Current current(context_);
   Handle event;
   Uuid uuid;
   int device = 0;
-  RETURN_IF_CUDA_ERROR("cuIpcGetMemHandle", cuda.cuIpcGetMemHandle(&memory, facts_.base));
   RETURN_IF_CUDA_ERROR("cuIpcGetEventHandle", cuda.cuIpcGetEventHandle(&event, event_));
   RETURN_IF_CUDA_ERROR("cuDeviceGet", cuda.cuDeviceGet(&device, facts_.device));
   RETURN_IF_CUDA_ERROR("cuDeviceGetUuid", cuda.cuDeviceGetUuid_v2(&uuid, device));
-  return client::DeviceMemory{.handle = std::string(memory.bytes.data(), kHandleBytes),
-                              .device_uuid = std::string(uuid.bytes.data(), kUuidBytes),
+  client::DeviceMemory memory{.device_uuid = std::string(uuid.bytes.data(), kUuidBytes),
                               .bytes = facts_.bytes,
                               .event = std::string(event.bytes.data(), kHandleBytes)};
+  if (facts_.pieces.empty()) {
+    Handle handle;
+    RETURN_IF_CUDA_ERROR("cuIpcGetMemHandle", cuda.cuIpcGetMemHandle(&handle, facts_.base));
+    memory.handle.assign(handle.bytes.data(), kHandleBytes);
+  } else {
+    memory.pieces = facts_.pieces;
+    memory.export_piece = [starts = StartsOf(facts_)](std::size_t piece) {
+      return ExportPiece(starts[piece], /*only_look=*/false);
+    };
+  }
+  return memory;
 }
 
 absl::StatusOr<client::RemoteArray> CudaAllocation::Share(client::Client& client, std::uint64_t stream,
@@ -225,9 +328,26 @@ void CudaAllocation::Forget(const client::Client& client) {
 }
 
 absl::StatusOr<CudaArray> CudaArray::Find(std::uint64_t address, std::string dtype, std::vector<std::int64_t> shape,
-                                          std::uint64_t stream) {
-  ASSIGN_OR_RETURN(const CudaAllocation::Facts facts, FactsOf(address));
+                                          std::uint64_t stream, std::pair<std::uint64_t, std::uint64_t> owner) {
+  ASSIGN_OR_RETURN(CudaAllocation::Facts facts, FactsOf(address));
   ASSIGN_OR_RETURN(const std::int64_t bytes, client::ArrayBytes(dtype, shape));
+  if (!facts.pieces.empty()) {
+    const std::uint64_t end = address + static_cast<std::uint64_t>(bytes);
+    std::shared_ptr<CudaAllocation> known = FindBefore(address);
+    if (known != nullptr && HasPieces(known->facts(), address, end)) {
+      return CudaArray(std::move(known), address, std::move(dtype), std::move(shape), stream);
+    }
+    const std::uint64_t owner_end = owner.first + owner.second;
+    const bool within = owner.first <= address && owner_end >= end;
+    if (within && owner.first < facts.base) {
+      ASSIGN_OR_RETURN(CudaAllocation::Facts first, FactsOf(owner.first));
+      if (!first.pieces.empty()) facts = std::move(first);
+    }
+    AddPieces(within ? owner_end : end, &facts);
+    for (const std::uint64_t start : StartsOf(facts)) {
+      RETURN_IF_ERROR(ExportPiece(start, /*only_look=*/true).status());
+    }
+  }
   const std::int64_t left = facts.bytes - static_cast<std::int64_t>(address - facts.base);
   if (bytes > left) {
     return absl::InvalidArgumentError(
@@ -235,14 +355,14 @@ absl::StatusOr<CudaArray> CudaArray::Find(std::uint64_t address, std::string dty
   }
   Allocations& all = AllCuda();
   const absl::MutexLock lock(&all.mutex);
-  std::weak_ptr<CudaAllocation>& known = all.by_id[facts.id];
+  std::weak_ptr<CudaAllocation>& known = all.by_place[{facts.base, facts.ids}];
   std::shared_ptr<CudaAllocation> allocation = known.lock();
   if (allocation == nullptr) {
     const auto forget_and_delete = [&all](CudaAllocation* ended) {
       {
         const absl::MutexLock removing(&all.mutex);
-        const auto found = all.by_id.find(ended->facts().id);
-        if (found != all.by_id.end() && found->second.expired()) all.by_id.erase(found);
+        const auto found = all.by_place.find({ended->facts().base, ended->facts().ids});
+        if (found != all.by_place.end() && found->second.expired()) all.by_place.erase(found);
       }
       delete ended;
     };
@@ -257,7 +377,7 @@ void ForgetAllCuda(const client::Client& client) {
   {
     Allocations& all = AllCuda();
     const absl::MutexLock lock(&all.mutex);
-    for (const auto& [id, allocation] : all.by_id) {
+    for (const auto& [place, allocation] : all.by_place) {
       if (std::shared_ptr<CudaAllocation> there = allocation.lock(); there != nullptr)
         allocations.push_back(std::move(there));
     }

@@ -1,5 +1,6 @@
-// Memory of a GPU that this process has, as servers on this machine reduce it where it is: by CUDA IPC. The driver's
-// library is loaded when the first such array comes; nothing here is linked to CUDA.
+// Memory of a GPU that this process has, as servers on this machine reduce it where it is: by CUDA IPC, or by
+// descriptors of its pieces. The driver's library is loaded when the first such array comes; nothing here is linked to
+// CUDA.
 #ifndef REDUCED_CLIENT_PYTHON_SRC_CUDA_H_
 #define REDUCED_CLIENT_PYTHON_SRC_CUDA_H_
 
@@ -20,17 +21,20 @@
 
 namespace reduced::python {
 
-// One allocation of cudaMalloc, such as a segment of a framework's allocator in which many arrays lie, with its region
-// at each client that has shared it. Thread-safe.
+// One allocation of cudaMalloc, such as a segment of a framework's allocator in which many arrays lie, or pieces of
+// CUDA's virtual memory management that are mapped one behind the other, such as those in which a tensor of PyTorch's
+// expandable segments lies; with its region at each client that has shared it. Thread-safe.
 class CudaAllocation {
  public:
-  // What the driver says of it. `id` names it for the life of the process: another one at the same address has another.
+  // What the driver says of it.
   struct Facts {
-    std::uint64_t id = 0;
     std::uint64_t base = 0;
     std::int64_t bytes = 0;
-    void* context = nullptr;
-    int device = 0;  // as this process counts
+    void* context = nullptr;  // pieces have none
+    int device = 0;           // as this process counts
+    // What names it, or each piece, for the life of the process: others at the same address have others.
+    std::vector<std::uint64_t> ids{};
+    std::vector<std::int64_t> pieces{};  // the bytes of each; empty: it is of cudaMalloc, and has an IPC handle
   };
 
   explicit CudaAllocation(const Facts& facts) : facts_(facts) {}
@@ -55,8 +59,9 @@ class CudaAllocation {
   const Facts facts_;
   const int generation_ = ForkGeneration();
   absl::Mutex mutex_;
-  void* event_ ABSL_GUARDED_BY(mutex_) = nullptr;     // made with the first region
-  std::uint64_t stream_ ABSL_GUARDED_BY(mutex_) = 0;  // whose work `event_` has
+  void* context_ ABSL_GUARDED_BY(mutex_) = facts_.context;  // of pieces: the device's primary one, which it holds
+  void* event_ ABSL_GUARDED_BY(mutex_) = nullptr;           // made with the first region
+  std::uint64_t stream_ ABSL_GUARDED_BY(mutex_) = 0;        // whose work `event_` has
   std::map<const client::Client*, Owned<client::Region>> regions_ ABSL_GUARDED_BY(mutex_);
 };
 
@@ -64,11 +69,13 @@ class CudaAllocation {
 class CudaArray {
  public:
   // `stream`: the CUstream whose work writes the elements. FAILED_PRECONDITION: this process has no CUDA driver.
-  // INVALID_ARGUMENT: the elements are in other memory, or in memory that has no IPC handle.
+  // INVALID_ARGUMENT: the elements are in other memory, or in memory that CUDA can't share. `owner`: the memory, of so
+  // many bytes, whose pieces are shared if those of the elements are not yet; none: theirs alone.
   static absl::StatusOr<CudaArray> Find(std::uint64_t address, std::string dtype, std::vector<std::int64_t> shape,
-                                        std::uint64_t stream);
+                                        std::uint64_t stream, std::pair<std::uint64_t, std::uint64_t> owner);
 
-  std::uint64_t allocation() const { return allocation_->facts().id; }
+  // Names the allocation as long as it is known.
+  std::uint64_t allocation() const { return reinterpret_cast<std::uintptr_t>(allocation_.get()); }
   // As the client's server reads them. Errors: those of CudaAllocation::Share.
   absl::StatusOr<client::RemoteArray> Share(client::Client& client) const {
     return allocation_->Share(client, stream_, address_, dtype_, shape_);

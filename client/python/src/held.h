@@ -38,9 +38,10 @@ class Resident {
 // Memory of a GPU. What Python holds of it keeps its region at the servers that have reduced it.
 class SharedCuda {
  public:
-  SharedCuda(std::uint64_t address, std::string dtype, std::vector<std::int64_t> shape, std::uint64_t stream)
+  SharedCuda(std::uint64_t address, std::string dtype, std::vector<std::int64_t> shape, std::uint64_t stream,
+             std::pair<std::uint64_t, std::uint64_t> owner)
       : array_(Run(nullptr, [&](const client::Interrupted&) {
-          return CudaArray::Find(address, std::move(dtype), std::move(shape), stream);
+          return CudaArray::Find(address, std::move(dtype), std::move(shape), stream, owner);
         })) {}
   ~SharedCuda() {
     const Released released;  // the last one of an allocation waits for the servers
