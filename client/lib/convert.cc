@@ -62,6 +62,21 @@ absl::Status ToProto(const ArrayView& array, v1::ArraySpec* spec) {
   return absl::OkStatus();
 }
 
+absl::Status ToProto(const RemoteArray& array, v1::RegionPart* region) {
+  region->set_token(array.token());
+  region->set_offset(array.offset());
+  region->set_big_endian(array.layout().big_endian);
+  if (!array.layout().strides.has_value()) return absl::OkStatus();
+  const std::vector<std::int64_t>& strides = *array.layout().strides;
+  const std::size_t dimensions = array.elements().shape.size();
+  if (strides.size() != dimensions) {
+    return absl::InvalidArgumentError(absl::StrCat("strides: got ", strides.size(), "; allowed: ", dimensions,
+                                                   ", one for each dimension of the array"));
+  }
+  region->mutable_strides()->Assign(strides.begin(), strides.end());
+  return absl::OkStatus();
+}
+
 absl::Status CheckElements(const ArrayView& array, bool may_have_reader) {
   if (array.reader.read != nullptr) {
     if (may_have_reader) return absl::OkStatus();

@@ -24,6 +24,9 @@ absl::Status ToProto(const ArrayView& array, v1::ArraySpec* spec);
 // use one.
 absl::Status CheckElements(const ArrayView& array, bool may_have_reader = false);
 
+// The part of a region. INVALID_ARGUMENT: the strides are not as many as dimensions.
+absl::Status ToProto(const RemoteArray& array, v1::RegionPart* region);
+
 // The source of the elements; of an array in a region also its dtype and shape. To: a message that has a source,
 // v1::ReduceRequest or v1::SideArray.
 template <class To>
@@ -32,8 +35,8 @@ absl::Status ToProto(const RemoteArray& array, To* to) {
     to->set_array_id(array.id());
     return absl::OkStatus();
   }
-  to->mutable_region()->set_token(array.token());
-  to->mutable_region()->set_offset(array.offset());
+  const absl::Status status = ToProto(array, to->mutable_region());
+  if (!status.ok()) return status;
   return ToProto(array.elements(), to->mutable_array());
 }
 

@@ -130,8 +130,9 @@ void Region::Release() {
   connection_.reset();
 }
 
-RemoteArray Region::Array(std::string dtype, std::vector<std::int64_t> shape, std::int64_t offset) const {
-  return RemoteArray::InRegion(token_, offset, std::move(dtype), std::move(shape));
+RemoteArray Region::Array(std::string dtype, std::vector<std::int64_t> shape, std::int64_t offset,
+                          ElementLayout layout) const {
+  return RemoteArray::InRegion(token_, offset, std::move(dtype), std::move(shape), std::move(layout));
 }
 
 }  // namespace reduced::client

@@ -39,13 +39,15 @@ Call RingSession::ReduceAsync(const Array& array, const std::vector<std::string>
     if (HasRoomFor(*plan) && IsUsable(deadline)) slot = TryTake(*plan, deadline);
   }
   if (slot == nullptr) return SendAsync(session_->Ask(array, ops, options), options, std::move(done));
-  ring::Submission submission = Fill(*slot, *plan);
-  submission.flags |= ring::kRingBell;
-  absl::Status status;
+  absl::StatusOr<ring::Submission> submission = Fill(*slot, *plan);
+  absl::Status status = submission.status();
   {
     const absl::MutexLock lock(&mutex_);
     slot->deadline = absl::Now() + plan->timeout;
-    status = Submit(submission);
+    if (status.ok()) {
+      submission->flags |= ring::kRingBell;
+      status = Submit(*submission);
+    }
     if (status.ok()) {
       slot->done = std::exchange(done, nullptr);
       memory_->Knock();
@@ -59,7 +61,7 @@ Call RingSession::ReduceAsync(const Array& array, const std::vector<std::string>
   if (!status.ok()) return SendAsync(session_->Ask(array, ops, options), options, std::move(done));
   auto cancellable = std::make_shared<Cancellable>();
   cancellable->session = weak_from_this();
-  cancellable->id = submission.id;
+  cancellable->id = submission->id;
   call.state_ = std::move(cancellable);
   return call;
 }

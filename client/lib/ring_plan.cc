@@ -39,7 +39,8 @@ bool Same(const ArrayView& a, const ArrayView& b) {
   return a.dtype == b.dtype && a.shape == b.shape && a.count == b.count;
 }
 bool Same(const RemoteArray& a, const RemoteArray& b) {
-  return a.id() == b.id() && a.token() == b.token() && a.offset() == b.offset() && Same(a.elements(), b.elements());
+  return a.id() == b.id() && a.token() == b.token() && a.offset() == b.offset() && a.layout() == b.layout() &&
+         Same(a.elements(), b.elements());
 }
 
 // A request of this size or more has no room in any arena, and goes in a message of the session.
@@ -193,7 +194,10 @@ absl::StatusOr<RingPlan> PlanOf(const Array& array, const std::vector<std::strin
   absl::Status status = CheckTimeout(plan.timeout);
   if constexpr (std::is_same_v<Array, ArrayView>) {
     plan.data = array.data;
-    if (array.reader.read != nullptr || array.data == nullptr) status.Update(CheckElements(array));
+    if (array.reader.read != nullptr) plan.reader = &array.reader;
+    if (plan.reader != nullptr || array.data == nullptr) {
+      status.Update(CheckElements(array, /*may_have_reader=*/array.reader.in_memory));
+    }
   }
   if (!status.ok()) return status;
   ASSIGN_OR_RETURN(plan.question,

@@ -12,6 +12,7 @@
 #include "client/lib/answer.h"
 #include "client/lib/ring_memory.h"
 #include "proto/ring/layout.h"
+#include "reduced/array.h"
 #include "reduced/result_array.h"
 #include "reduced/types.h"
 #include "reduced/v1/reduced.pb.h"
@@ -41,6 +42,7 @@ struct RingQuestion {
 struct RingPlan {
   std::shared_ptr<const RingQuestion> question{};
   const void* data = nullptr;
+  const ElementReader* reader = nullptr;  // of the array, used instead of `data` if there is one
   absl::Duration timeout{};
   v1::ReduceManyResponse* many = nullptr;  // takes the response about many arrays
 };

@@ -138,8 +138,9 @@ absl::StatusOr<RingSession::Slot*> RingSession::Take(const RingPlan& plan, absl:
   }
 }
 
-// Copies the elements and the message into the arena. The submission, which is left to be published.
-ring::Submission RingSession::Fill(Slot& slot, RingPlan& plan) {
+// Copies the elements and the message into the arena. The submission, which is left to be published. Errors of the
+// array's reader.
+absl::StatusOr<ring::Submission> RingSession::Fill(Slot& slot, RingPlan& plan) {
   std::byte* const arena = memory_->mapping().arena();
   const RingQuestion& question = *plan.question;
   ring::Submission submission = question.form;
@@ -153,7 +154,12 @@ ring::Submission RingSession::Fill(Slot& slot, RingPlan& plan) {
     submission.source = static_cast<std::uint8_t>(ring::Source::kArena);
     submission.offset = slot.arena_offset;
     submission.bytes = question.bytes;
-    if (question.bytes > 0) std::memcpy(arena + slot.arena_offset, plan.data, question.bytes);
+    std::byte* const to = arena + slot.arena_offset;
+    if (plan.reader != nullptr) {
+      RETURN_IF_ERROR(plan.reader->read(0, reinterpret_cast<char*>(to), static_cast<std::int64_t>(question.bytes)));
+    } else if (question.bytes > 0) {
+      std::memcpy(to, plan.data, question.bytes);
+    }
   }
   slot.reply_bytes = question.reply_bytes;
   if (const std::string& message = question.message; !message.empty()) {
@@ -311,7 +317,8 @@ absl::Status RingSession::WhyEnded() {
 // Sends a request that has a slot, and gives that back. UNAVAILABLE: it goes in a message. `arrays`: as Reduce has it.
 absl::StatusOr<Reply> RingSession::Exchange(Slot& slot, RingPlan& plan, absl::Time deadline, InterruptClock& clock,
                                             v1::ReduceResponse* arrays) {
-  absl::Status status = Submit(Fill(slot, plan));
+  const absl::StatusOr<ring::Submission> submission = Fill(slot, plan);
+  absl::Status status = submission.ok() ? Submit(*submission) : submission.status();
   const bool submitted = status.ok();
   if (submitted) status = Wait(slot, memory_->Knock(), deadline, clock);
   absl::StatusOr<Reply> reply = status.ok() ? AnswerOf(slot, &slot.patience) : status;

@@ -77,7 +77,7 @@ class RingSession : public std::enable_shared_from_this<RingSession> {
   bool IsUsable(absl::Time deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Slot* TryTake(const RingPlan& plan, absl::Time deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Slot*> Take(const RingPlan& plan, absl::Time deadline, InterruptClock& clock);
-  ring::Submission Fill(Slot& slot, RingPlan& plan);
+  absl::StatusOr<ring::Submission> Fill(Slot& slot, RingPlan& plan);
   absl::Status Submit(const ring::Submission& submission);
   absl::Status Wait(Slot& slot, bool slept, absl::Time deadline, InterruptClock& clock);
   absl::StatusOr<Reply> Exchange(Slot& slot, RingPlan& plan, absl::Time deadline, InterruptClock& clock,

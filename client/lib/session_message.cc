@@ -49,7 +49,9 @@ absl::StatusOr<SessionState::Message> SessionState::Ask(const ArrayView& array, 
   v1::SessionRequest message;
   absl::Status status = CheckTimeout(timeout);
   status.Update(ToProto(array, message.mutable_reduce()->mutable_array()));
-  if (array.reader.read != nullptr || array.data == nullptr) status.Update(CheckElements(array));
+  if (array.reader.read != nullptr || array.data == nullptr) {
+    status.Update(CheckElements(array, /*may_have_reader=*/array.reader.in_memory));
+  }
   status.Update(ToProto(ops, options, message.mutable_reduce()));
   if (status.ok()) status = SetPartition(partition, message.mutable_reduce());
   if (!status.ok()) return status;
@@ -59,7 +61,7 @@ absl::StatusOr<SessionState::Message> SessionState::Ask(const ArrayView& array, 
     return absl::InvalidArgumentError(absl::StrCat("via: got \"", via, "\" in a session; allowed: auto, inline"));
   }
   if (bytes > options_.max_message_bytes) return TooLarge(bytes);
-  message.mutable_reduce()->set_inline_data(array.data, static_cast<std::size_t>(bytes));
+  RETURN_IF_ERROR(SetElements(array, bytes, message.mutable_reduce()));
   RETURN_IF_ERROR(Prepare(timeout, &message));
   std::vector<std::string> names = NamesFor(message.reduce(), ops);
   return Message{std::move(message), std::move(names)};

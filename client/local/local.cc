@@ -102,6 +102,11 @@ absl::StatusOr<std::vector<std::byte*>> PlaceIn(const ReduceSpec& spec, const st
   return answers;
 }
 
+// An array in memory, as the engine takes it.
+ArrayRef ArrayOf(const ArrayView& array) {
+  return array.reader.in_memory ? ArrayRef{.read = &array.reader.read} : ArrayRef{.data = array.data};
+}
+
 // The bytes that are read of an array with a reader before they are reduced, while those before them are.
 constexpr std::int64_t kPieceBytes = std::int64_t{8} << 20;
 
@@ -156,7 +161,7 @@ absl::StatusOr<reduced::Answer> ReduceAll(Engine& engine, const ReduceSpec& spec
   std::int64_t at = 0;
   do {
     const std::int64_t size = reads ? std::min(kPieceBytes, bytes - at) : bytes;
-    const void* data = array.data;
+    const void* data = nullptr;
     if (reads && size > 0) {
       std::swap(buffers[0], buffers[1]);
       buffers[0].resize(static_cast<std::size_t>(size));
@@ -168,8 +173,7 @@ absl::StatusOr<reduced::Answer> ReduceAll(Engine& engine, const ReduceSpec& spec
     if (clock.Ask()) return InterruptedError();
     job.spec.count = size / width;
     for (OpCall& call : job.spec.ops) call = StartingAt(at / width, call);
-    job.array = {.data = data};
-    if (array.reader.in_memory) job.array = {.read = &array.reader.read};
+    job.array = reads ? ArrayRef{.data = data} : ArrayOf(array);
     running.emplace(engine, job);
     begin = at;
     at += size;
@@ -342,7 +346,7 @@ absl::StatusOr<Reply> LocalEngine::ReduceWhole(const ArrayView& array, const std
                                                const ReduceOptions& options) const {
   ArrayView read = array;
   std::unique_ptr<char[]> elements;
-  if (array.reader.read != nullptr) {
+  if (array.reader.read != nullptr && !array.reader.in_memory) {
     ASSIGN_OR_RETURN(const std::int64_t bytes, ArrayBytes(array.dtype, array.shape));
     // Memory that is not touched before elements arrive: a header may promise more of them than there are.
     elements.reset(new (std::nothrow) char[static_cast<std::size_t>(bytes)]);
@@ -379,7 +383,7 @@ absl::StatusOr<ArrayReply> LocalEngine::ReduceArray(const ArrayView& array, cons
   Sides sides;
   status.Update(ToProto(array, request.mutable_array()));
   status.Update(ToProto(ops, options, &request));
-  status.Update(CheckElements(array));
+  status.Update(CheckElements(array, /*may_have_reader=*/array.reader.in_memory));
   if (status.ok()) {
     status = ToProto(partition, &request, [&](const ArrayView& side, v1::SideArray* message) {
       sides.emplace_back(message, &side);
@@ -415,7 +419,7 @@ absl::StatusOr<ArrayReply> LocalEngine::ReduceArray(const ArrayView& array, cons
   const auto cancelled = std::make_shared<std::atomic<bool>>(false);
   InterruptClock clock(options.interrupted);
   Running running(*engine_, {.spec = spec,
-                             .array = {array.data},
+                             .array = ArrayOf(array),
                              .deadline = absl::Now() + timeout,
                              .cancelled = cancelled,
                              .partition = std::move(question.partition),

@@ -45,7 +45,7 @@ class LocalEngine {
 
  private:
   struct Reduced;
-  // With an op of the distribution. An array with a reader is read into memory.
+  // With an op of the distribution. An array with a reader is read into memory, unless it is there.
   absl::StatusOr<Reply> ReduceWhole(const ArrayView& array, const std::vector<std::string>& ops,
                                     const ReduceOptions& options) const;
   absl::StatusOr<Reduced> Run(const ArrayView& array, const std::vector<std::string>& ops,

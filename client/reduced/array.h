@@ -31,7 +31,8 @@ struct ElementReader {
   // that is lost or the server stops: UNAVAILABLE.
   bool in_order = false;
   // The bytes are in memory, and reading them only puts them next to each other: LocalEngine then calls `read` on all
-  // threads of its engine, where it must neither block nor wait for the thread of the call.
+  // threads of its engine, where it must neither block nor wait for the thread of the call. Each call is for whole
+  // elements.
   bool in_memory = false;
 };
 
@@ -42,8 +43,8 @@ struct ArrayView {
   std::string dtype{};  // one of DTypeNames(): "f32", "bool", ...
   // The number of elements along each dimension. An array without dimensions is a scalar: it has one element.
   std::vector<std::int64_t> shape{};
-  // Used instead of `data` if reader.read is set, by Client::Reduce, Client::Put and Client::ReduceArray; of y and the
-  // weights only as a stream.
+  // Used instead of `data` if reader.read is set, by Client::Reduce, Client::Put and Client::ReduceArray, and by those
+  // of a Session if it is in_memory; of y and the weights only as a stream.
   ElementReader reader{};
   // The elements at `data`, if that is known, which Of sees to: then a shape of another number is INVALID_ARGUMENT.
   std::optional<std::int64_t> count{};
@@ -82,6 +83,18 @@ struct ArrayView {
   }
 };
 
+// Where the elements of an array in a region lie, and what they are. By default they lie next to each other, in
+// row-major order, with the bytes of little-endian machines.
+struct ElementLayout {
+  // The bytes from an element to the next one along each dimension, of any sign; 0: one element stands for all along
+  // it. As many as dimensions, of which there are 64 at most; else the call is INVALID_ARGUMENT. An element outside of
+  // the region is OUT_OF_RANGE.
+  std::optional<std::vector<std::int64_t>> strides{};
+  bool big_endian = false;  // the most significant byte of each element comes first
+
+  friend bool operator==(const ElementLayout&, const ElementLayout&) = default;
+};
+
 // An array that the server reads where it is, so that no elements are sent: a resident array or a part of a region.
 class RemoteArray {
  public:
@@ -91,13 +104,15 @@ class RemoteArray {
     array.id_ = std::move(id);
     return array;
   }
-  // The elements of a region that start at byte `offset`, at any alignment. Region::Array calls this.
+  // The elements of a region of which that with the indexes 0 is at byte `offset`, at any alignment. Region::Array
+  // calls this.
   static RemoteArray InRegion(std::string token, std::int64_t offset, std::string dtype,
-                              std::vector<std::int64_t> shape) {
+                              std::vector<std::int64_t> shape, ElementLayout layout = {}) {
     RemoteArray array;
     array.token_ = std::move(token);
     array.offset_ = offset;
     array.elements_ = {nullptr, std::move(dtype), std::move(shape), {}};
+    array.layout_ = std::move(layout);
     return array;
   }
 
@@ -105,6 +120,7 @@ class RemoteArray {
   const std::string& token() const { return token_; }
   std::int64_t offset() const { return offset_; }
   const ArrayView& elements() const { return elements_; }  // dtype and shape, no data
+  const ElementLayout& layout() const { return layout_; }
 
  private:
   RemoteArray() = default;
@@ -113,6 +129,7 @@ class RemoteArray {
   std::string token_;
   std::int64_t offset_ = 0;
   ArrayView elements_;
+  ElementLayout layout_;
 };
 
 struct Value {

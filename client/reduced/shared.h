@@ -104,8 +104,10 @@ class REDUCED_EXPORT Region {
   const std::string& token() const { return token_; }
   std::int64_t bytes() const { return bytes_; }
 
-  // The elements that start at byte `offset`, for Client::Reduce.
-  RemoteArray Array(std::string dtype, std::vector<std::int64_t> shape, std::int64_t offset = 0) const;
+  // The elements of which that with the indexes 0 is at byte `offset`, for Client::Reduce. Every second column of a
+  // matrix of floats: Array("f32", {rows, columns / 2}, 0, {.strides = {{4 * columns, 8}}}).
+  RemoteArray Array(std::string dtype, std::vector<std::int64_t> shape, std::int64_t offset = 0,
+                    ElementLayout layout = {}) const;
   // Where results go, in a region that was shared with ShareOptions.writable.
   RegionPlace Place(std::int64_t offset = 0) const { return {token_, offset}; }
 

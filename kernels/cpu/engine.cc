@@ -23,6 +23,7 @@
 #include "kernels/cpu/arrays.h"
 #include "kernels/cpu/distributions.h"
 #include "kernels/cpu/folding.h"
+#include "kernels/cpu/for_ranges.h"
 #include "kernels/cpu/groups.h"
 #include "kernels/cpu/quick_answers.h"
 #include "kernels/cpu/read_all.h"
@@ -37,7 +38,6 @@
 #include "kernels/ladder/host_rungs.h"
 #include "kernels/matmul/host.h"
 #include "kernels/system/failpoint.h"
-#include "kernels/system/read_file.h"
 #include "oneapi/tbb/blocked_range.h"
 #include "oneapi/tbb/global_control.h"
 #include "oneapi/tbb/info.h"
@@ -66,7 +66,7 @@ constexpr double kFoundKeyUs = 0.01, kMostFoundKeyUs = 0.3;
 // Folds elements [first, first + count), at most kBlockBytes of them, wherever they are.
 absl::Status FoldBlock(const Job& job, const Plan& plan, std::int64_t first, std::int64_t count, Folded* into) {
   const std::int64_t width = RowOf(job.spec.dtype).bytes;
-  if (!MayBlock(job.array) && job.array.read == nullptr) {
+  if (!IsCopied(job.array)) {
     FoldElements(plan, static_cast<const std::byte*>(job.array.data) + first * width, first, count, into);
     return absl::OkStatus();
   }
@@ -76,10 +76,7 @@ absl::Status FoldBlock(const Job& job, const Plan& plan, std::int64_t first, std
     return absl::ResourceExhaustedError(
         absl::StrFormat("the server has no memory to read %d bytes of the array into", kBlockBytes));
   }
-  const absl::Status status =
-      job.array.read != nullptr
-          ? (*job.array.read)(first * width, reinterpret_cast<char*>(buffer.get()), count * width)
-          : ReadFile(job.array.file, job.array.offset + first * width, count * width, buffer.get());
+  const absl::Status status = CopyElements(job.array, first * width, count * width, buffer.get());
   if (status.ok()) FoldElements(plan, buffer.get(), first, count, into);
   return status;
 }
@@ -93,7 +90,9 @@ absl::Status NotHostMemory() {
 bool IsInline(const Job& job) {
   if (MayBlock(job.array) || job.spec.count > kInlineBytes / RowOf(job.spec.dtype).bytes) return false;
   if (!AnsweredByAccumulators(job.spec)) return false;
-  if (job.partition.has_value()) return job.partition->uniform() && job.partition->layout.outputs <= kInlineOutputs;
+  if (job.partition.has_value()) {
+    return job.partition->uniform() && job.partition->layout.outputs <= kInlineOutputs && !IsCopied(job.array);
+  }
   return job.spec.pipeline.empty() || !FindPipeline(job.spec.pipeline)->rung;
 }
 
@@ -161,45 +160,50 @@ Answer AnswerOf(State state, double kernel_us) {
   return answer;
 }
 
+absl::Status NeedsMemory(std::string_view pipeline, const absl::Status& why) {
+  if (!absl::IsResourceExhausted(why)) return why;
+  return absl::ResourceExhaustedError(
+      absl::StrFormat("pipeline %s needs memory of its own for this array: %s", pipeline, std::string(why.message())));
+}
+
 // Memory that a rung needs beside the array: counted as an array's would be, so that no request can take all there is.
 absl::StatusOr<std::unique_ptr<ArrayMemory>> MemoryFor(std::string_view pipeline, std::int64_t bytes,
                                                        ArrayBudget& budget) {
   absl::StatusOr<std::unique_ptr<ArrayMemory>> memory = AllocateCpuArray(bytes, budget);
   if (memory.ok()) return memory;
-  return absl::ResourceExhaustedError(absl::StrFormat("pipeline %s needs memory of its own for this array: %s",
-                                                      pipeline, std::string(memory.status().message())));
+  return NeedsMemory(pipeline, memory.status());
 }
 
-// The whole array, read from its file into `to`.
-absl::Status ReadWhole(const Job& job, std::byte* to) {
+// Where the elements of the whole array are in memory. One that IsCopied is copied into memory of the budget, which
+// `memory` gets, by the threads of the arena.
+absl::StatusOr<const std::byte*> WholeInMemory(const Job& job, tbb::task_arena& arena, ArrayBudget& budget,
+                                               std::unique_ptr<ArrayMemory>* memory) {
+  if (!IsCopied(job.array)) return static_cast<const std::byte*>(job.array.data);
   const std::int64_t bytes = job.spec.count * RowOf(job.spec.dtype).bytes;
-  absl::Status status;
-  for (std::int64_t done = 0; status.ok() && done < bytes; done += kBlockBytes) {
-    status = WhyStop(job);
-    if (status.ok()) {
-      status = ReadFile(job.array.file, job.array.offset + done, std::min(kBlockBytes, bytes - done), to + done);
-    }
-  }
-  return status;
+  absl::StatusOr<std::unique_ptr<ArrayMemory>> allocated = AllocateCpuArray(bytes, budget, job.caller);
+  if (!allocated.ok()) return allocated.status();
+  *memory = *std::move(allocated);
+  auto* const to = static_cast<std::byte*>(const_cast<void*>((*memory)->array().data));
+  const absl::Status status = ForAll((bytes + kBlockBytes - 1) / kBlockBytes, arena, [&](std::int64_t block) {
+    const std::int64_t begin = block * kBlockBytes;
+    const absl::Status why = WhyStop(job);
+    return why.ok() ? CopyElements(job.array, begin, std::min(kBlockBytes, bytes - begin), to + begin) : why;
+  });
+  if (!status.ok()) return status;
+  return to;
 }
 
 // By a rung of the ladder, on the calling thread.
-absl::StatusOr<Answer> ReduceByRung(const Job& job, const PipelineRow& row, ArrayBudget& budget) {
+absl::StatusOr<Answer> ReduceByRung(const Job& job, const PipelineRow& row, tbb::task_arena& arena,
+                                    ArrayBudget& budget) {
   if (const absl::Status why = WhyStop(job); !why.ok()) return why;
   const HostRung& rung = *row.host;
   Answer result;
   result.ran = {EngineKind::kCpu, "cpu", std::string(row.name)};
-  const void* data = job.array.data;
-  std::unique_ptr<ArrayMemory> read;
-  if (MayBlock(job.array)) {
-    absl::StatusOr<std::unique_ptr<ArrayMemory>> memory =
-        MemoryFor(row.name, job.spec.count * RowOf(job.spec.dtype).bytes, budget);
-    if (!memory.ok()) return memory.status();
-    read = *std::move(memory);
-    data = read->array().data;
-    const absl::Status status = ReadWhole(job, static_cast<std::byte*>(const_cast<void*>(data)));
-    if (!status.ok()) return status;
-  }
+  std::unique_ptr<ArrayMemory> copied;
+  const absl::StatusOr<const std::byte*> in_memory = WholeInMemory(job, arena, budget, &copied);
+  if (!in_memory.ok()) return NeedsMemory(row.name, in_memory.status());
+  const void* const data = *in_memory;
   const auto stop = [&job] { return !WhyStop(job).ok(); };
   std::unique_ptr<ArrayMemory> scratch;
   void* scratch_data = nullptr;
@@ -221,19 +225,12 @@ absl::StatusOr<Answer> ReduceByRung(const Job& job, const PipelineRow& row, Arra
   return result;
 }
 
-// The outputs of a partition. A file that isn't mapped is read into memory of the budget first.
+// The outputs of a partition.
 absl::StatusOr<Answer> ReducePartition(const Job& job, tbb::task_arena& arena, ArrayBudget& budget) {
-  const auto* data = static_cast<const std::byte*>(job.array.data);
-  std::unique_ptr<ArrayMemory> read;
-  if (MayBlock(job.array)) {
-    absl::StatusOr<std::unique_ptr<ArrayMemory>> memory =
-        AllocateCpuArray(job.spec.count * RowOf(job.spec.dtype).bytes, budget);
-    if (!memory.ok()) return memory.status();
-    read = *std::move(memory);
-    data = static_cast<const std::byte*>(read->array().data);
-    const absl::Status status = ReadWhole(job, const_cast<std::byte*>(data));
-    if (!status.ok()) return status;
-  }
+  std::unique_ptr<ArrayMemory> copied;
+  const absl::StatusOr<const std::byte*> in_memory = WholeInMemory(job, arena, budget, &copied);
+  if (!in_memory.ok()) return in_memory.status();
+  const std::byte* const data = *in_memory;
   const Stopwatch since_start;
   const auto why_stop = [&job] { return WhyStop(job); };
   const GroupingContext context{budget, arena, why_stop, /*lazily=*/true};
@@ -256,11 +253,7 @@ absl::StatusOr<Answer> ReduceOnLane(const Job& job, tbb::task_arena& arena, Arra
     return ReduceAsOneOutput(job, [&](const Job& one) { return ReducePartition(one, arena, budget); });
   }
   const PipelineRow* const row = job.spec.pipeline.empty() ? nullptr : FindPipeline(job.spec.pipeline);
-  if (row != nullptr && row->rung && job.array.read != nullptr) {
-    return absl::UnimplementedError(absl::StrCat("pipeline: got ", std::string(row->name),
-                                                 " for elements that are not next to each other; allowed: none"));
-  }
-  if (row != nullptr && row->rung) return ReduceByRung(job, *row, budget);
+  if (row != nullptr && row->rung) return ReduceByRung(job, *row, arena, budget);
   const Stopwatch since_start;
   absl::StatusOr<State> state = ReduceInArena(job, arena);
   if (!state.ok()) return state.status();
@@ -290,7 +283,7 @@ absl::StatusOr<Measurement> MeasureOnLane(const Job& job, int repeats, tbb::task
   double scratch_copy_us = 0;
   double read_us = std::numeric_limits<double>::max();
   for (int i = -1; i < repeats; ++i) {
-    if (!MayBlock(job.array)) {
+    if (!IsCopied(job.array)) {
       const absl::StatusOr<double> micros = ReadMicros(job, arena, (i + 1) % kReadWays);
       if (!micros.ok()) return micros.status();
       read_us = std::min(read_us, *micros);
@@ -312,7 +305,7 @@ absl::StatusOr<Measurement> MeasureOnLane(const Job& job, int repeats, tbb::task
   const PipelineRow* const row = FindPipeline(measurement.ran.pipeline);
   const bool copies = row != nullptr && row->rung && row->host->scratch_bytes != nullptr;
   measurement.read_bytes = copies ? static_cast<std::int64_t>(row->host->scratch_bytes(job.spec)) : bytes;
-  if (!MayBlock(job.array)) measurement.read_gb_per_s = static_cast<double>(bytes) / (read_us * 1e3);
+  if (!IsCopied(job.array)) measurement.read_gb_per_s = static_cast<double>(bytes) / (read_us * 1e3);
   return measurement;
 }
 

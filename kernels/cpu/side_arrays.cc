@@ -9,8 +9,8 @@ namespace reduced {
 
 absl::StatusOr<const std::byte*> SideInMemory(const SideArray& side, const Job& job, ArrayBudget& scratch,
                                               std::vector<std::unique_ptr<ArrayMemory>>* memory) {
-  if (!MayBlock(side.array)) return static_cast<const std::byte*>(side.array.data);
-  absl::StatusOr<std::unique_ptr<ArrayMemory>> room = AllocateCpuArray(side.bytes(), scratch);
+  if (!IsCopied(side.array)) return static_cast<const std::byte*>(side.array.data);
+  absl::StatusOr<std::unique_ptr<ArrayMemory>> room = AllocateCpuArray(side.bytes(), scratch, job.caller);
   if (!room.ok()) return room.status();
   auto* const to = static_cast<std::byte*>(const_cast<void*>((*room)->array().data));
   const auto why_stop = [&job] { return WhyStop(job); };

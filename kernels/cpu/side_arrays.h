@@ -73,9 +73,8 @@ class MaskView {
   std::int64_t first_bit_ = 0;
 };
 
-// Where the elements of a side array are, which is not in device memory. Those of a file that is not mapped are read
-// into memory of the budget, which is added to `memory`. RESOURCE_EXHAUSTED: there is none. Else as ReadFile, or why
-// the job stops.
+// Where the elements of a side array are, which is not in device memory. One that IsCopied is copied into memory of the
+// budget, which is added to `memory`. RESOURCE_EXHAUSTED: there is none. Else as CopyElements, or why the job stops.
 absl::StatusOr<const std::byte*> SideInMemory(const SideArray& side, const Job& job, ArrayBudget& scratch,
                                               std::vector<std::unique_ptr<ArrayMemory>>* memory);
 

@@ -375,7 +375,7 @@ class CudaEngine : public Engine {
     const absl::Status status =
         job.partition.has_value()
             ? cuda_lanes_[lane]->ReducePartition(job, *arrays_, scratch_, expected_us, &answer.timing)
-            : cuda_lanes_[lane]->Reduce(job, pipeline, expected_us, &answer);
+            : cuda_lanes_[lane]->Reduce(job, pipeline, *arrays_, expected_us, &answer);
     if (!status.ok()) return Seen(status);
     work_.Add(job.spec);
     return answer;

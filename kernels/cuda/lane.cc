@@ -16,7 +16,6 @@
 #include "kernels/exact/answers.h"
 #include "kernels/matmul/launch.h"
 #include "kernels/system/failpoint.h"
-#include "kernels/system/read_file.h"
 
 namespace reduced {
 namespace {
@@ -128,11 +127,14 @@ absl::Status CudaLane::Allocate() {
   return absl::OkStatus();
 }
 
-absl::Status CudaLane::Reduce(const Job& job, const PipelineRow& pipeline, double expected_us, Answer* result) {
+absl::Status CudaLane::Reduce(Job& job, const PipelineRow& pipeline, CudaArrays& arrays, double expected_us,
+                              Answer* result) {
   const StageRange range("reduce");
   expected_us_ = expected_us;
   REDUCED_RETURN_IF_CUDA_ERROR(cudaSetDevice(device_));
-  absl::Status status = FoldChunks(job, *pipeline.cuda, result);
+  std::vector<std::unique_ptr<ArrayMemory>> gathered;
+  absl::Status status = GatherArrays(job, arrays, &gathered, &result->timing);
+  if (status.ok()) status = FoldChunks(job, *pipeline.cuda, result);
   if (!status.ok()) Abandon();
   return status;
 }
@@ -217,7 +219,8 @@ absl::Status CudaLane::AwaitReady(const Job& job, const ArrayRef& array) {
 void CudaLane::StartFilling(const Source& from, std::int64_t begin, std::int64_t bytes, Slot& slot) {
   if (!IsCopiedByHost(from) || bytes <= kPieceBytes) return;
   slot.filling_since = Stopwatch();
-  const std::int64_t piece_bytes = std::max(kPieceBytes, (bytes + kMaxPieces - 1) / kMaxPieces);
+  constexpr std::int64_t kWhole = kMaxPieces * std::int64_t{sizeof(std::uint64_t)};  // elements in each piece
+  const std::int64_t piece_bytes = std::max(kPieceBytes, (bytes + kWhole - 1) / kWhole * kWhole / kMaxPieces);
   copiers_.execute([&] {
     for (std::int64_t first = 0; first < bytes; first += piece_bytes) {
       const std::int64_t piece = std::min(piece_bytes, bytes - first);
@@ -243,17 +246,12 @@ bool CudaLane::IsCopiedByHost(const Source& from) {
 }
 
 absl::Status CudaLane::CopyPiece(const Source& from, std::int64_t begin, std::int64_t bytes, std::byte* to) {
-  const auto copy = [&](std::int64_t first, std::int64_t size) -> absl::Status {
-    const ArrayRef& array = from.array;
-    if (array.space == MemorySpace::kFile) return ReadFile(array.file, array.offset + first, size, to);
-    std::memcpy(to, static_cast<const std::byte*>(array.data) + first, static_cast<std::size_t>(size));
-    return absl::OkStatus();
-  };
-  if (from.stretch == 0) return copy(from.first + begin, bytes);
+  if (from.stretch == 0) return CopyElements(from.array, from.first + begin, bytes, to);
   while (bytes > 0) {
     const std::int64_t in_stretch = begin % from.stretch;
     const std::int64_t size = std::min(bytes, from.stretch - in_stretch);
-    const absl::Status status = copy(from.first + begin / from.stretch * from.stride + in_stretch, size);
+    const absl::Status status =
+        CopyElements(from.array, from.first + begin / from.stretch * from.stride + in_stretch, size, to);
     if (!status.ok()) return status;
     begin += size;
     bytes -= size;

@@ -43,8 +43,9 @@ class CudaLane {
   CudaLane& operator=(const CudaLane&) = delete;
 
   // Fills the result's state and timing. Blocks until the array is reduced; when it returns, OK or not, nothing is in
-  // flight and the job's memory is no longer read. expected_us: what the device is expected to take.
-  absl::Status Reduce(const Job& job, const PipelineRow& pipeline, double expected_us, Answer* result);
+  // flight and the job's memory is no longer read. expected_us: what the device is expected to take. `arrays`: where
+  // memory for a copy of an array with strides comes from.
+  absl::Status Reduce(Job& job, const PipelineRow& pipeline, CudaArrays& arrays, double expected_us, Answer* result);
 
   // Of a job with a partition; blocks as Reduce does. Fills in the timing. `arrays`: where device memory comes from,
   // beyond what the lane has. `scratch`: counts host memory that groups are found with, and what pieces of an array
@@ -107,6 +108,10 @@ class CudaLane {
   absl::Status MeasureOnDevice(const Job& job, const CudaPipeline& pipeline, int repeats, Measurement* measurement);
   absl::Status MultiplyOnDevice(MatmulJob& job, int repeats, MatmulMeasurement* measurement);
   absl::Status MeasurePeak(DType dtype, void* sink, double* gflops);
+  // Has the job reduce copies of those of its arrays in device memory that have strides: in memory of `arrays`, which
+  // `memory` gets. Blocks. RESOURCE_EXHAUSTED: there is no room for them. In strided.cc.
+  absl::Status GatherArrays(Job& job, CudaArrays& arrays, std::vector<std::unique_ptr<ArrayMemory>>* memory,
+                            Timing* timing);
   static absl::Status AwaitReady(const Job& job);
   // Likewise an array beside the one that is reduced.
   static absl::Status AwaitReady(const Job& job, const ArrayRef& array);

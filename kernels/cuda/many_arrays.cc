@@ -71,7 +71,7 @@ void ForQuestions(const Job& job, std::size_t index, std::deque<ReduceSpec>* spe
   const ReduceSpec& spec = job.spec;
   const auto address = reinterpret_cast<std::uintptr_t>(job.array.data);
   const bool in_place = job.array.space == MemorySpace::kDevice && address % RowOf(spec.dtype).bytes == 0;
-  if (!in_place || spec.count == 0 || !spec.pipeline.empty()) return;
+  if (!in_place || job.array.strided != nullptr || spec.count == 0 || !spec.pipeline.empty()) return;
   Question folds{.job = index, .spec = &spec};
   if (!job.partition.has_value()) {
     if (AnsweredByAccumulators(spec) && HasKernelsFor(spec, &folds.kernels)) ask(std::move(folds));

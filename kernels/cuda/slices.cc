@@ -296,6 +296,11 @@ absl::Status CudaLane::ReducePartition(Job& job, CudaArrays& arrays, ArrayBudget
                                        Timing* timing) {
   expected_us_ = expected_us;
   REDUCED_RETURN_IF_CUDA_ERROR(cudaSetDevice(device_));
+  std::vector<std::unique_ptr<ArrayMemory>> gathered;
+  if (absl::Status status = GatherArrays(job, arrays, &gathered, timing); !status.ok()) {
+    Abandon();
+    return status;
+  }
   if (!HasKernels(job.spec.dtype) && !HasLongOutputs(job)) {
     const absl::Status status = ReduceOnHost(job, arrays, scratch, timing);
     if (!status.ok()) Abandon();

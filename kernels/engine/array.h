@@ -23,7 +23,10 @@ enum class MemorySpace : std::uint8_t {
 // The home of host memory, and the ordinal of the CPU engine: no CUDA device.
 inline constexpr int kNoDevice = -1;
 
-// Writes `bytes` bytes of an array, in C order from byte `offset` on, to `to`. Several threads call it at once.
+class StridedReader;
+
+// Writes `bytes` bytes of an array, in C order from byte `offset` on, to `to`: whole elements. Several threads call it
+// at once.
 using ReadElements = std::function<absl::Status(std::int64_t offset, char* to, std::int64_t bytes)>;
 
 // An array where it lies: spec.count elements from any byte address. It is never written to.
@@ -31,12 +34,14 @@ struct ArrayRef {
   // kFile: the same bytes, mapped, if they can be read without a fault; else null.
   const void* data = nullptr;
   MemorySpace space = MemorySpace::kHost;
-  // kFile: the descriptor, and the first byte in the file.
+  // kFile: the descriptor, and the first byte in the file. With `read` or `strided`: the first byte in C order.
   int file = -1;
   std::int64_t offset = 0;
-  // kHost, for the CPU engine and whole arrays only: copies elements that are in memory, but not next to each other. If
-  // it is set, `data` is null.
+  // kHost, kFile: copies elements that are not next to each other, or have other bytes than engines take. If it is set,
+  // `data` is null, and kFile says that copying may block.
   const ReadElements* read = nullptr;
+  // kDevice: where such elements are. If it is set, `data` is null.
+  const StridedReader* strided = nullptr;
   // kDevice: a cudaEvent_t that the reduction waits for before it reads; may be null.
   void* ready = nullptr;
   // kDevice: the CUDA ordinal of the device that holds the array, its home. Only the engine of that device reduces it.
@@ -52,6 +57,14 @@ inline ArrayRef From(ArrayRef array, std::int64_t begin) {
 
 // Whether reading the array may take any time: it is in a file that isn't mapped, which may be on a disk.
 inline bool MayBlock(const ArrayRef& array) { return array.space == MemorySpace::kFile && array.data == nullptr; }
+
+// Whether the elements of an array that is in no device's memory have to be copied, by CopyElements, before anything
+// else is done with them.
+inline bool IsCopied(const ArrayRef& array) { return array.read != nullptr || MayBlock(array); }
+
+// Copies `bytes` bytes from byte `begin` of such an array on, whole elements in C order, or of one in host memory.
+// Errors: as ReadFile, and of array.read.
+absl::Status CopyElements(const ArrayRef& array, std::int64_t begin, std::int64_t bytes, std::byte* to);
 
 // An array and what keeps its memory alive.
 struct HeldArray {

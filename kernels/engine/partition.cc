@@ -5,7 +5,6 @@
 #include "absl/strings/str_format.h"
 #include "kernels/engine/pipelines.h"
 #include "kernels/folds/elements.h"
-#include "kernels/system/read_file.h"
 #include "kernels/system/status_macros.h"
 
 namespace reduced {
@@ -65,7 +64,7 @@ absl::Status ReadSide(const SideArray& side, absl::FunctionRef<absl::Status()> w
   for (std::int64_t done = 0; done < side.bytes(); done += kBetweenStops) {
     RETURN_IF_ERROR(why_stop());
     const std::int64_t bytes = std::min(kBetweenStops, side.bytes() - done);
-    RETURN_IF_ERROR(ReadFile(side.array.file, side.array.offset + done, bytes, to + done));
+    RETURN_IF_ERROR(CopyElements(side.array, done, bytes, to + done));
   }
   return absl::OkStatus();
 }

@@ -31,7 +31,8 @@ struct SideArray {
   std::int64_t bytes() const { return count * RowOf(dtype).bytes; }
 };
 
-// Reads all of a side array that MayBlock. Errors: as ReadFile, or of `why_stop`, which is asked every now and then.
+// Reads all of a side array that IsCopied. Errors: as CopyElements, or of `why_stop`, which is asked every now and
+// then.
 absl::Status ReadSide(const SideArray& side, absl::FunctionRef<absl::Status()> why_stop, std::byte* to);
 
 // The other operand of ops about two arrays: y or weights. Its elements go with those of the array that is reduced.

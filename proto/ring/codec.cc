@@ -99,7 +99,10 @@ bool FitsFixedForm(const v1::ReduceRequest& request) {
   }
   const absl::string_view name =
       request.has_region() ? absl::string_view(request.region().token()) : absl::string_view(request.array_id());
-  if (request.has_region() && request.region().offset() < 0) return false;
+  if (request.has_region()) {
+    const v1::RegionPart& region = request.region();
+    if (region.offset() < 0 || !region.strides().empty() || region.big_endian()) return false;
+  }
   return name.size() < kNameBytes && name.find('\0') == absl::string_view::npos;
 }
 

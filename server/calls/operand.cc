@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/system/status_macros.h"
+#include "server/sources/strided_region.h"
 
 namespace reduced::server {
 namespace {
@@ -52,8 +53,12 @@ absl::StatusOr<Operand> Resident(const Message& message, Backend& backend, absl:
 template <class Message>
 absl::StatusOr<Operand> Region(const Message& message, Backend& backend, absl::string_view /*caller*/) {
   ASSIGN_OR_RETURN(const ArrayShape shape, ParseArray(message.array(), backend.limits));
-  ASSIGN_OR_RETURN(HeldArray elements, backend.regions.Find(message.region(), shape.bytes));
-  return Operand{shape, DimensionsOf(message), std::move(elements)};
+  const absl::Span<const std::int64_t> dimensions = DimensionsOf(message);
+  const bool strided = !message.region().strides().empty() || message.region().big_endian();
+  absl::StatusOr<HeldArray> elements = strided ? FindStrided(backend.regions, message.region(), shape.dtype, dimensions)
+                                               : backend.regions.Find(message.region(), {.end = shape.bytes});
+  if (!elements.ok()) return elements.status();
+  return Operand{shape, dimensions, *std::move(elements)};
 }
 
 // A source that a message can name.

@@ -110,13 +110,13 @@ class ShardReduction : public std::enable_shared_from_this<ShardReduction> {
   absl::Status ReadBounds() {
     const Segments& segments = *job_.partition->segments;
     const SideArray& side = segments.bounds;
-    // The bounds, those of the shards, and what a file has.
+    // The bounds, those of the shards, and what is copied.
     const auto offset_bytes = static_cast<std::int64_t>(sizeof(std::int64_t)) * (segments.count() + 1);
-    RETURN_IF_ERROR(Hold(2 * offset_bytes + (MayBlock(side.array) ? side.bytes() : 0)));
+    RETURN_IF_ERROR(Hold(2 * offset_bytes + (IsCopied(side.array) ? side.bytes() : 0)));
     std::vector<std::byte> copy;
     const auto* elements = static_cast<const std::byte*>(side.array.data);
     const auto why_stop = [this] { return WhyStop(job_); };
-    if (MayBlock(side.array)) {
+    if (IsCopied(side.array)) {
       copy.resize(static_cast<std::size_t>(side.bytes()));
       RETURN_IF_ERROR(ReadSide(side, why_stop, copy.data()));
       elements = copy.data();

@@ -108,15 +108,20 @@ std::shared_ptr<const Region> Regions::FindRegion(const std::string& token) cons
   return found == shared_.end() ? nullptr : found->second.region;
 }
 
-absl::StatusOr<HeldArray> Regions::Find(const v1::RegionPart& part, std::int64_t bytes) const {
+absl::StatusOr<HeldArray> Regions::Find(const v1::RegionPart& part, const ByteSpan& span) const {
   const std::shared_ptr<const Region> region = FindRegion(part.token());
   if (region == nullptr)
     return absl::NotFoundError(
         "region.token: got one of no shared region; allowed: the token of a region that is shared now");
-  if (part.offset() < 0 || part.offset() > region->bytes() || bytes > region->bytes() - part.offset()) {
+  if (part.offset() < 0 || part.offset() > region->bytes() || span.end > region->bytes() - part.offset()) {
+    return absl::OutOfRangeError(absl::StrFormat(
+        "region%s: got an array of %d bytes from byte %d on; allowed: within the %d bytes of the region",
+        part.strides().empty() ? "" : ".strides", span.end, part.offset(), region->bytes()));
+  }
+  if (span.begin < -part.offset()) {
     return absl::OutOfRangeError(
-        absl::StrFormat("region: got an array of %d bytes from byte %d on; allowed: within the %d bytes of the region",
-                        bytes, part.offset(), region->bytes()));
+        absl::StrFormat("region.strides: got an array from byte %d on; allowed: within the %d bytes of the region",
+                        part.offset() + span.begin, region->bytes()));
   }
   return HeldArray{region->At(part.offset()), region};
 }
@@ -131,6 +136,11 @@ absl::StatusOr<WritablePart> Regions::FindWritable(const v1::RegionPart& part, s
     return absl::FailedPreconditionError(
         "write_to.token: got that of a region that is not writable; allowed: host memory that was shared with "
         "shareMemory.writable");
+  }
+  if (!part.strides().empty() || part.big_endian()) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "write_to.%s: got it; allowed: none, since results lie next to each other in little-endian order",
+        part.strides().empty() ? "big_endian" : "strides"));
   }
   if (part.offset() < 0 || part.offset() % kResultAlignment != 0) {
     return absl::InvalidArgumentError(absl::StrFormat("write_to.offset: got %d; allowed: multiples of %d from 0 on",

@@ -24,6 +24,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "kernels/engine/engines.h"
+#include "kernels/system/gather.h"
 #include "reduced/v1/reduced.pb.h"
 #include "reduced/v1/regions.pb.h"
 #include "server/config/options.h"
@@ -56,11 +57,11 @@ class Regions {
   // Connections closed at once, because their user has half of those of all users.
   std::uint64_t refused_connections() const { return refused_connections_.load(std::memory_order_relaxed); }
 
-  // An array of `bytes` bytes within a region, which keeps the region alive. NOT_FOUND: no region has the token.
-  // OUT_OF_RANGE: the region is shorter.
-  absl::StatusOr<HeldArray> Find(const v1::RegionPart& part, std::int64_t bytes) const;
-  // `bytes` bytes of a region to write results to. INVALID_ARGUMENT: the offset is not that of results. As Find
-  // otherwise; FAILED_PRECONDITION: the region is not writable.
+  // An array within a region, which keeps the region alive, and whose elements take the bytes of `span`, counted from
+  // part.offset. NOT_FOUND: no region has the token. OUT_OF_RANGE: the region does not have all of these bytes.
+  absl::StatusOr<HeldArray> Find(const v1::RegionPart& part, const ByteSpan& span) const;
+  // `bytes` bytes of a region to write results to. INVALID_ARGUMENT: the offset is not that of results, or the part has
+  // strides or a byte order. As Find otherwise; FAILED_PRECONDITION: the region is not writable.
   absl::StatusOr<WritablePart> FindWritable(const v1::RegionPart& part, std::int64_t bytes) const;
 
   // Lets whoever has the token, which is returned, take the descriptors of a ring, once; until WithdrawRing.

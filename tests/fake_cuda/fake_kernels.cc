@@ -29,6 +29,7 @@
 #include "kernels/cuda/quick_kinds.h"
 #include "kernels/cuda/quick_slices.h"
 #include "kernels/cuda/slices.h"
+#include "kernels/cuda/strided.h"
 #include "kernels/engine/pipelines.h"
 #include "kernels/folds/elements.h"
 #include "kernels/folds/quantile_answers.h"
@@ -874,6 +875,21 @@ cudaError_t LaunchQuickExtrema(const QuickLaunch& launch) { return FoldSlicesQui
 cudaError_t LaunchQuickCounts(const QuickLaunch& launch) { return FoldSlicesQuickly<QuickKind::kCounts>(launch); }
 cudaError_t LaunchQuickBits(const QuickLaunch& launch) { return FoldSlicesQuickly<QuickKind::kBits>(launch); }
 cudaError_t LaunchQuickProducts(const QuickLaunch& launch) { return FoldSlicesQuickly<QuickKind::kProducts>(launch); }
+
+cudaError_t LaunchGather(const GatherLaunch& launch) {
+  return LaunchOnHost(nullptr, [&] {
+    for (std::int64_t i = 0; i < launch.count; ++i) {
+      std::int64_t rest = launch.first + i;
+      const std::byte* from = launch.data;
+      for (int d = launch.dimensions; d-- > 0; rest /= launch.sizes[d]) {
+        from += rest % launch.sizes[d] * launch.strides[d];
+      }
+      auto* const to = static_cast<std::byte*>(launch.to) + i * launch.width;
+      std::memcpy(to, from, static_cast<std::size_t>(launch.width));
+      if (launch.swaps) std::reverse(to, to + launch.width);
+    }
+  });
+}
 
 cudaError_t LaunchReadAll(const void*, std::int64_t, int, cudaStream_t) {
   return LaunchOnHost(nullptr, [] {});

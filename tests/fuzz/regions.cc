@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <string>
 #include <vector>
@@ -15,7 +16,9 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "google/protobuf/util/json_util.h"
+#include "kernels/algebra/dtype.h"
 #include "reduced/v1/regions.pb.h"
+#include "server/sources/strided_region.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/fuzz/no_engine.h"
 #include "tests/fuzz/socket.h"
@@ -25,6 +28,33 @@ namespace reduced::fuzz {
 namespace {
 
 enum Kind { kText, kShare, kPin, kRelease, kDevice, kFind, kKinds };
+
+// Elements with the strides that the input has, of which some are read.
+void FindStridedElements(const server::Regions& regions, v1::RegionPart part, Input& numbers) {
+  constexpr DType kDTypes[] = {DType::kU8, DType::kU16, DType::kF32, DType::kF64};
+  const DType dtype = kDTypes[numbers.Choice(4)];
+  part.set_big_endian(numbers.Choice(2) == 1);
+  std::vector<std::int64_t> shape;
+  std::int64_t count = 1;
+  while (!numbers.empty()) {
+    const std::int64_t most = (std::int64_t{1} << 40) / std::max<std::int64_t>(count, 1);
+    const std::int64_t extent = static_cast<std::int64_t>(numbers.Number<std::uint32_t>()) % (most + 1);
+    shape.push_back(extent);
+    count *= extent;
+    part.add_strides(numbers.Number<std::int64_t>());
+  }
+  const auto found = FindStrided(regions, part, dtype, shape);
+  RequirePrintableError(found.status());
+  if (!found.ok() || count == 0) return;
+  const std::int64_t width = RowOf(dtype).bytes;
+  std::byte elements[8];
+  for (const std::int64_t index : {std::int64_t{0}, count / 2, count - 1}) {
+    const ArrayRef& array = found->array;
+    if (array.read == nullptr && array.space != MemorySpace::kFile) continue;
+    const absl::Status read = CopyElements(array, index * width, width, elements);
+    Require(read.ok(), "the elements of an array that is within its region are read", read.message());
+  }
+}
 
 struct Listener {
   server::TempDir folder;
@@ -150,12 +180,13 @@ FUZZ_TARGET(regions) {
           part.set_token(token);
           part.set_offset(numbers.Number<std::int64_t>());
           const auto bytes = static_cast<std::int64_t>(numbers.Number<std::uint64_t>() >> 1);
-          const auto found = listener.regions.Find(part, bytes);
+          const auto found = listener.regions.Find(part, {.end = bytes});
           RequirePrintableError(found.status());
           if (found.ok()) {
             Require(part.offset() >= 0 && part.offset() <= size && bytes <= size - part.offset(),
                     "a part is within its region");
           }
+          if (!numbers.empty()) FindStridedElements(listener.regions, part, numbers);
           continue;
         }
         default:

@@ -70,7 +70,7 @@ class WithInterface:
 
 
 class WithDlpack(WithInterface):
-    """As CuPy's, and a copy in other memory of the GPU."""
+    """As CuPy's."""
 
     flags = None
 
@@ -85,10 +85,6 @@ class WithDlpack(WithInterface):
         device = ctypes.c_int32.from_address(pointer(capsule, b"dltensor") + 8)  # DLTensor.device.device_type
         device.value = 2
         return capsule
-
-    def copy(self, order):
-        assert order == "C"
-        return Segment(max(self.host.nbytes, 1)).array(np.ascontiguousarray(self.host), type(self))
 
 
 class Storage:
@@ -134,9 +130,6 @@ class Tensor:
 
     def stride(self):
         return tuple(stride // self._host.itemsize for stride in self._host.strides)
-
-    def contiguous(self):
-        return Segment(self._host.nbytes).array(np.ascontiguousarray(self._host), Tensor)
 
     def detach(self):
         return Tensor(None, self._host, self._storage, self.dtype.partition(".")[2])

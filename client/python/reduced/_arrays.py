@@ -32,7 +32,7 @@ _CUDA = 2
 
 
 class Elements(NamedTuple):
-    """Memory in C order, and what its elements are."""
+    """Memory in C order, or described by strides, and what its elements are."""
 
     buffer: Any
     dtype: str
@@ -40,7 +40,7 @@ class Elements(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        return memoryview(self.buffer).nbytes
+        return self.buffer.nbytes if isinstance(self.buffer, _core.Strided) else memoryview(self.buffer).nbytes
 
 
 def numpy_dtype(dtype: str) -> np.dtype[Any]:
@@ -83,8 +83,8 @@ def elements(array: Any, *, ordered: bool) -> Elements:
     return here
 
 
-def located(array: Any, *, ordered: bool, gpu: bool = True) -> Elements | CudaElements:
-    """The same; `gpu`: or those of an array that a GPU has, where they are."""
+def located(array: Any, *, ordered: bool, gpu: bool = True, strided: bool = False) -> Elements | CudaElements:
+    """The same; `gpu`: or those of an array that a GPU has, where they are; `strided`: or described, where they would be copied."""
     if type(array) is np.ndarray:
         name = _NAMES.get(array.dtype)
         if name is not None and array.flags.c_contiguous:
@@ -102,7 +102,7 @@ def located(array: Any, *, ordered: bool, gpu: bool = True) -> Elements | CudaEl
             layout = layout_of(array)
             if 0 in layout.shape:
                 return Elements(np.empty(0, np.uint8), layout.dtype, layout.shape)
-            return cuda_elements(array, layout, ordered=ordered)
+            return cuda_elements(layout, ordered=ordered)
         if device is not None and device not in _HOST:
             raise TypeError(f"array: got {_DEVICES.get(device, 'memory of another device')}; allowed: host memory (copy it "
                             "there, for instance by .cpu() or .get())")
@@ -122,8 +122,13 @@ def located(array: Any, *, ordered: bool, gpu: bool = True) -> Elements | CudaEl
     if array.dtype == object:
         raise refused_objects(array)
     name = dtype_name(array.dtype)
+    if name in _ML_NAMES:
+        array = array.view(bits_dtype(name))
+    described = _described(array, ordered) if strided else None
+    if described is not None:
+        return Elements(described, name, array.shape)
     array = _dense(array, ordered)
-    return Elements(array.view(bits_dtype(name)) if name in _ML_NAMES else array, name, array.shape)
+    return Elements(array, name, array.shape)
 
 
 def with_mask(array: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]] | None:
@@ -173,22 +178,26 @@ def on_gpu(array: Any) -> bool:
         return False
 
 
-def strided(array: npt.NDArray[Any], *, ordered: bool) -> tuple[int, tuple[int, ...], bool, str, tuple[int, ...]] | None:
-    """Of an array that is large, and whose elements would have to be copied: where they are, their strides, whether their bytes are
-    reversed, their dtype and shape. None: of others.
+def _described(array: npt.NDArray[Any], ordered: bool) -> _core.Strided | None:
+    """An array that would have to be copied, as what reads it where it lies. None: it need not be, or is so small that a copy takes less
+    time and its memory is of this process alone.
     """
-    if array.size <= PIECE or array.dtype.kind not in "biuf" or array.itemsize > 8 or array.flags.c_contiguous and array.dtype.isnative:
+    if array.size == 0 or (array.flags.c_contiguous and array.dtype.isnative):
         return None
     if not ordered:
-        array = _by_memory(array)
-        if array.flags.c_contiguous and array.dtype.isnative:
+        by_memory = _by_memory(array)
+        if by_memory.flags.c_contiguous and by_memory.dtype.isnative:
             return None
-    return array.__array_interface__["data"][0], array.strides, not array.dtype.isnative, dtype_name(array.dtype), array.shape
+    address = array.__array_interface__["data"][0]
+    if array.size <= PIECE and not _core.is_shared(address):
+        return None
+    return _core.Strided(array, address, array.itemsize, array.shape, array.strides, not array.dtype.isnative)
 
 
 def _by_memory(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """The elements in the order of their addresses."""
-    forwards = array[tuple(slice(None, None, -1 if stride < 0 else 1) for stride in array.strides)]
+    index: tuple[Any, ...] = tuple(slice(None, None, -1 if stride < 0 else 1) for stride in array.strides)
+    forwards = array[(*index, ...)]
     return forwards.transpose(sorted(range(array.ndim), key=lambda axis: -forwards.strides[axis]))
 
 
@@ -204,7 +213,7 @@ def _dense(array: npt.NDArray[Any], ordered: bool) -> npt.NDArray[Any]:
 def empty(shape: int | Sequence[int], dtype: npt.DTypeLike = np.float64) -> npt.NDArray[Any]:
     """An array of zeros in shared memory, which a server on this machine reads where it is: nothing is sent.
 
-    It, and what is cut from it in C order, reduces by `via="region"` at a server that can read it, and is sent to others. Do
+    It, and what is cut from it, reduces by `via="region"` at a server that can read it, and is sent to others. Do
     not change it while it is reduced.
 
     >>> import reduced

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reduced import _core, _labels, _layouts, _many, _times
-from reduced._arrays import Elements, bits_dtype, elements, located, mask_of, on_gpu, plain_dtype, strided
+from reduced._arrays import Elements, bits_dtype, elements, located, mask_of, on_gpu, plain_dtype
 from reduced._containers import read
 from reduced._copies import PIECE, both, copied
 from reduced._cuda import CudaElements, forget_all
@@ -93,8 +93,8 @@ class _Reducer(Ops[np.number[Any], np.float64, int, np.bool_, npt.NDArray[Any], 
         missing elements are left out; what has the buffer protocol or DLPack on the CPU (PyTorch, JAX); sequences of numbers; a
         `ResidentArray`; or an array of a GPU (PyTorch, CuPy, JAX, Numba), which a server on this machine reads where it is, after
         the work of its stream. `ops`: names, as a sequence or with commas between. The memory of arrays
-        in Fortran order and of transposed ones is read as it lies unless an op is argmin, argmax, argtopk, argbottomk or fingerprint; other
-        arrays with strides are copied. See `Options` for the options.
+        in Fortran order and of transposed ones is read as it lies unless an op is argmin, argmax, argtopk, argbottomk or fingerprint; that of
+        other arrays with strides, and of the other byte order, element by element. See `Options` for the options.
 
         An op to which the array has no answer, such as an integer sum that overflows, does not take the others with it: the
         result raises the op's error when that op is read. If no op has an answer, the call raises it.
@@ -231,13 +231,7 @@ class _Reducer(Ops[np.number[Any], np.float64, int, np.bool_, npt.NDArray[Any], 
             given = array._held()
         else:
             ordered = not _POSITIONS.isdisjoint(names)
-            lies = None
-            if type(array) is np.ndarray and isinstance(self._core, _core.Local) and not options.get("pipeline"):  # those take dense arrays
-                lies = strided(array, ordered=ordered)
-            if lies is not None:
-                assert isinstance(self._core, _core.Local)
-                return Result(self._core.reduce_strided(*lies, names, self._options_for(None, options), interrupt))
-            given = located(array, ordered=ordered, gpu=self._reads_gpus)
+            given = located(array, ordered=ordered, gpu=self._reads_gpus, strided=True)
         return Result(self._core.reduce(*arguments(given), names, self._options_for(given, options), interrupt))
 
     def _reduce_whole(self, array: Any, names: Sequence[str], partition: dict[str, Any], options: Options,
@@ -245,7 +239,7 @@ class _Reducer(Ops[np.number[Any], np.float64, int, np.bool_, npt.NDArray[Any], 
         """With an op of the distribution."""
         if not isinstance(array, ResidentArray):
             ordered = any(name.partition("(")[0].strip() in _POSITIONS for name in names)
-            array = located(array, ordered=ordered, gpu=self._reads_gpus)
+            array = located(array, ordered=ordered, gpu=self._reads_gpus, strided=True)
         if partition.get("keep"):
             return self._reduce_array(array, names, partition, options, interrupt)
         return self._reduce_array(array, names, partition, options, interrupt, lambda reply, kept: Result._of_whole(reply))
@@ -271,7 +265,8 @@ class _Reducer(Ops[np.number[Any], np.float64, int, np.bool_, npt.NDArray[Any], 
         if isinstance(array, ResidentArray):
             given = array._held()
         else:
-            array = given = array if isinstance(array, Elements | CudaElements) else located(array, ordered=True, gpu=self._reads_gpus)
+            array = given = array if isinstance(array, Elements | CudaElements) else located(array, ordered=True, gpu=self._reads_gpus,
+                                                                                                    strided=True)
         held: list[Any] | None = [] if self._reads_gpus else None  # until the answer is there
         if partition.get("keep"):
             partition["owner"] = self._owner(partition.get("owner"))

@@ -35,13 +35,13 @@ _LEGACY_STREAM = 1
 
 
 class CudaElements(NamedTuple):
-    """Memory of a GPU in C order, and what its elements are."""
+    """Memory of a GPU, and what its elements are."""
 
     buffer: _core.SharedCuda
     dtype: str
     shape: tuple[int, ...]
     nbytes: int
-    owner: Any  # which may be a copy that nobody else has
+    owner: Any
 
 
 class Layout(NamedTuple):
@@ -57,19 +57,16 @@ class Layout(NamedTuple):
     memory: tuple[int, int] = (0, 0)  # what the owner has, if that is known: its address and bytes
 
 
-def cuda_elements(array: Any, layout: Layout, *, ordered: bool) -> CudaElements:
+def cuda_elements(layout: Layout, *, ordered: bool) -> CudaElements:
     """The elements of an array of a GPU, one at least. `ordered`: in C order; else as they lie, if that saves a copy.
 
-    Arrays whose elements do not lie together are copied on their GPU, by their own library.
+    The server copies those that do not lie together, on the GPU.
     """
     dense = _dense(layout.shape, layout.strides, ordered)
-    if dense is None:
-        layout = layout_of(_copied(array))
-        dense = _dense(layout.shape, layout.strides, True)
-        if dense is None:
-            raise TypeError("array: got a copy with strides of an array of a GPU; allowed: arrays in C order")
-    shape, first = dense
-    shared = _core.SharedCuda(layout.address + first * layout.itemsize, layout.dtype, shape, layout.stream, layout.memory)
+    shape, first = (layout.shape, 0) if dense is None else dense
+    strides = None if dense is not None else [stride * layout.itemsize for stride in layout.strides]
+    address = layout.address + first * layout.itemsize
+    shared = _core.SharedCuda(address, layout.dtype, shape, layout.stream, layout.memory, strides)
     _keep(layout.owner, shared)
     return CudaElements(shared, layout.dtype, shape, math.prod(shape) * layout.itemsize, layout.owner)
 
@@ -144,15 +141,6 @@ def _dense(shape: tuple[int, ...], strides: Sequence[int], ordered: bool) -> tup
             return None
         step *= shape[axis]
     return (shape if ordered else tuple(shape[axis] for axis in axes)), first
-
-
-def _copied(array: Any) -> Any:
-    """A copy in C order on its GPU."""
-    if hasattr(array, "contiguous"):  # PyTorch
-        return array.contiguous()
-    if hasattr(array, "flags") and hasattr(array, "copy"):  # CuPy
-        return array.copy(order="C")
-    raise TypeError("array: got an array of a GPU with strides; allowed: arrays in C order, whose elements lie together")
 
 
 def _owner(array: Any) -> Any:

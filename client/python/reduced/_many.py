@@ -12,7 +12,6 @@ import numpy as np
 from reduced import _core, _labels
 from reduced._arrays import Elements, located
 from reduced._containers import read
-from reduced._copies import PIECE
 from reduced._cuda import CudaElements
 from reduced._errors import Error, InvalidArgumentError
 from reduced._options import DEFAULTS, Options
@@ -58,9 +57,9 @@ def _given(reducer: _Reducer, array: Any, ordered: bool, options: Options) -> An
             array, there = read(array)
             if there is not None:
                 return None
-        if isinstance(array, np.ndarray) and (array.dtype.kind in "mM" or (array.nbytes > PIECE and not array.flags.c_contiguous)):
+        if isinstance(array, np.ndarray) and array.dtype.kind in "mM":
             return None
-        return located(array, ordered=ordered, gpu=reducer._reads_gpus)
+        return located(array, ordered=ordered, gpu=reducer._reads_gpus, strided=True)
     return array._held()
 
 

@@ -29,11 +29,11 @@
 #include "client/python/src/cuda.h"
 #include "client/python/src/elements.h"
 #include "client/python/src/fork.h"
-#include "client/python/src/gather.h"
 #include "client/python/src/held.h"
 #include "client/python/src/keys.h"
 #include "client/python/src/memory.h"
 #include "client/python/src/reducer.h"
+#include "kernels/system/gather.h"
 #include "reduced/client.h"
 #include "reduced/merge.h"
 #include "reduced/ops.h"
@@ -100,7 +100,7 @@ client::ReduceOptions Options(std::string engine, std::string device, std::strin
   return options;
 }
 
-// An array that Python gives: a Resident, a SharedCuda, or an object with a buffer, of that dtype and shape.
+// An array that Python gives: a Resident, a SharedCuda, a Strided, or an object with a buffer, of that dtype and shape.
 class HeldArray {
  public:
   HeldArray(nb::handle array, const std::string& dtype, Shape shape) {
@@ -108,6 +108,8 @@ class HeldArray {
       operand_ = nb::cast<SharedCuda&>(array).array();
     } else if (nb::isinstance<Resident>(array)) {
       operand_ = client::RemoteArray::Resident(nb::cast<Resident&>(array).info().id);
+    } else if (nb::isinstance<Strided>(array)) {
+      operand_ = nb::cast<Strided&>(array).Of(dtype);
     } else {
       elements_.emplace(array, dtype, std::move(shape));
       if (const absl::Status status = elements_->Check(); !status.ok()) Raise(status);
@@ -117,7 +119,7 @@ class HeldArray {
   ~HeldArray() {
     if (!std::holds_alternative<CudaArray>(operand_)) return;
     const Released released;  // as SharedCuda's
-    operand_ = client::ArrayView();
+    operand_ = HostArray(client::ArrayView());
   }
   HeldArray(const HeldArray&) = delete;
   HeldArray& operator=(const HeldArray&) = delete;
@@ -126,7 +128,7 @@ class HeldArray {
 
  private:
   std::optional<Elements> elements_;
-  Operand operand_;
+  Operand operand_ = HostArray(client::ArrayView());
 };
 
 // Runs `call` with the options, which then have the interrupts of Run.
@@ -144,21 +146,6 @@ Reply Reduce(Reducer& reducer, nb::handle array, const std::string& dtype, Shape
   const HeldArray held(array, dtype, std::move(shape));
   return RunWith(options, interrupt,
                  [&](const client::ReduceOptions& own) { return reducer.Reduce(held.operand(), ops, own); });
-}
-
-// The same of elements in host memory that are not next to each other.
-Reply ReduceStrided(Reducer& reducer, std::uint64_t address, std::vector<std::int64_t> strides, bool swaps,
-                    const std::string& dtype, Shape shape, const Ops& ops, const client::ReduceOptions& options,
-                    const Interrupt* interrupt) {
-  const std::int64_t width = client::DTypeBytes(dtype).value_or(0);
-  if (width == 0 || strides.size() != shape.size()) throw nb::value_error("strides: got another number of them");
-  const StridedReader reader({reinterpret_cast<const std::byte*>(address), width, shape, std::move(strides)}, swaps);
-  const auto read = [&](std::int64_t offset, char* to, std::int64_t bytes) {
-    reader.Read(offset / width, bytes / width, reinterpret_cast<std::byte*>(to));
-    return absl::OkStatus();
-  };
-  const client::ArrayView view{nullptr, dtype, std::move(shape), {.read = read, .in_memory = true}, {}};
-  return RunWith(options, interrupt, [&](const client::ReduceOptions& own) { return reducer.Reduce(view, ops, own); });
 }
 
 // A partition. It holds the arrays beside the one that is reduced, whose arguments are those of HeldArray.
@@ -203,7 +190,7 @@ class HeldPartition {
     } else if (const auto* const remote = std::get_if<client::RemoteArray>(&operand)) {
       place(partition_.options) = *remote;
     } else {
-      place(partition_.options) = std::get<client::ArrayView>(operand);
+      place(partition_.options) = static_cast<const client::ArrayView&>(std::get<HostArray>(operand));
     }
   }
 
@@ -450,7 +437,7 @@ void GatherElements(std::uint64_t address, std::int64_t width, std::vector<std::
     throw nb::value_error("to: got another size; allowed: the bytes of the elements");
   }
   const nb::gil_scoped_release release;
-  Gather({reinterpret_cast<const std::byte*>(address), width, std::move(shape), std::move(strides)}, swaps,
+  Gather({reinterpret_cast<const std::byte*>(address), width, std::move(shape), std::move(strides), swaps},
          reinterpret_cast<std::byte*>(to.data()));
 }
 
@@ -561,9 +548,26 @@ NB_MODULE(_core, module) {
       .def("other", &HeldPartition::Other, nb::arg("array"), nb::arg("dtype"), nb::arg("shape"), nb::arg("weights"))
       .def("keep", &HeldPartition::Keep, nb::arg("owner"), nb::arg("ttl"));
 
+  nb::class_<Strided>(module, "Strided")
+      .def(
+          "__init__",
+          [](Strided* self, nb::object array, std::uint64_t address, std::int64_t width, Shape shape, Shape strides,
+             bool swaps) {
+            if (shape.size() != strides.size() || shape.size() > kMostStrides) {
+              throw nb::value_error("strides: got another number of them; allowed: one for each of 64 dimensions");
+            }
+            new (self)
+                Strided(std::move(array), address,
+                        {.width = width, .shape = std::move(shape), .strides = std::move(strides), .swaps = swaps});
+          },
+          nb::arg("array"), nb::arg("address"), nb::arg("width"), nb::arg("shape"), nb::arg("strides"),
+          nb::arg("swaps"))
+      .def_prop_ro("nbytes", &Strided::nbytes);
   nb::class_<SharedCuda>(module, "SharedCuda")
-      .def(nb::init<std::uint64_t, std::string, Shape, std::uint64_t, std::pair<std::uint64_t, std::uint64_t>>(),
-           nb::arg("address"), nb::arg("dtype"), nb::arg("shape"), nb::arg("stream"), nb::arg("memory"))
+      .def(nb::init<std::uint64_t, std::string, Shape, std::uint64_t, std::pair<std::uint64_t, std::uint64_t>,
+                    std::optional<Shape>>(),
+           nb::arg("address"), nb::arg("dtype"), nb::arg("shape"), nb::arg("stream"), nb::arg("memory"),
+           nb::arg("strides").none())
       .def_prop_ro("allocation", [](const SharedCuda& self) { return self.array().allocation(); });
 
   nb::class_<Reducer>(module, "Reducer")
@@ -588,10 +592,7 @@ NB_MODULE(_core, module) {
   nb::class_<RemoteSession, Reducer>(module, "RemoteSession")
       .def_prop_ro("via", &RemoteSession::via)
       .def_prop_ro("why_not_ring", &RemoteSession::why_not_ring);
-  nb::class_<Local, Reducer>(module, "Local")
-      .def(nb::init<>())
-      .def("reduce_strided", &ReduceStrided, nb::arg("address"), nb::arg("strides"), nb::arg("swaps"), nb::arg("dtype"),
-           nb::arg("shape"), nb::arg("ops"), nb::arg("options"), nb::arg("interrupt").none());
+  nb::class_<Local, Reducer>(module, "Local").def(nb::init<>());
   nb::class_<ArrowNode>(module, "ArrowNode")
       .def_prop_ro("length", [](const ArrowNode& self) { return self.array().length; })
       .def_prop_ro("offset", [](const ArrowNode& self) { return self.array().offset; })
@@ -619,6 +620,9 @@ NB_MODULE(_core, module) {
   module.def("of_arrays", &OfArrays, nb::arg("state"));
   module.def("encode_keys", &EncodeKeys, nb::arg("columns"), nb::arg("sort"), nb::arg("missing"));
   module.def("empty", &EmptyMemory, nb::arg("bytes"));
+  module.def(
+      "is_shared", [](std::uint64_t address) { return Find(reinterpret_cast<const void*>(address), 1) != nullptr; },
+      nb::arg("address"));
   module.def("gather", &GatherElements, nb::arg("address"), nb::arg("width"), nb::arg("shape"), nb::arg("strides"),
              nb::arg("swaps"), nb::arg("to"));
   module.def("bits", &Bits, nb::arg("array"));

@@ -6,10 +6,12 @@
 #include <cstddef>
 #include <iterator>
 #include <limits>
+#include <optional>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/system/gather.h"
 #include "kernels/system/status_macros.h"
 
 namespace reduced::python {
@@ -300,7 +302,8 @@ absl::StatusOr<client::DeviceMemory> CudaAllocation::Describe() const {
 
 absl::StatusOr<client::RemoteArray> CudaAllocation::Share(client::Client& client, std::uint64_t stream,
                                                           std::uint64_t address, const std::string& dtype,
-                                                          const std::vector<std::int64_t>& shape) {
+                                                          const std::vector<std::int64_t>& shape,
+                                                          const client::ElementLayout& layout) {
   const absl::MutexLock lock(&mutex_);
   if (generation_ != ForkGeneration()) {
     return absl::FailedPreconditionError(
@@ -319,7 +322,7 @@ absl::StatusOr<client::RemoteArray> CudaAllocation::Share(client::Client& client
     }
     found = regions_.emplace(&client, MakeOwned(*std::move(region))).first;
   }
-  return found->second->Array(dtype, shape, static_cast<std::int64_t>(address - facts_.base));
+  return found->second->Array(dtype, shape, static_cast<std::int64_t>(address - facts_.base), layout);
 }
 
 void CudaAllocation::Forget(const client::Client& client) {
@@ -328,17 +331,22 @@ void CudaAllocation::Forget(const client::Client& client) {
 }
 
 absl::StatusOr<CudaArray> CudaArray::Find(std::uint64_t address, std::string dtype, std::vector<std::int64_t> shape,
-                                          std::uint64_t stream, std::pair<std::uint64_t, std::uint64_t> owner) {
-  ASSIGN_OR_RETURN(CudaAllocation::Facts facts, FactsOf(address));
+                                          std::uint64_t stream, std::pair<std::uint64_t, std::uint64_t> owner,
+                                          client::ElementLayout layout) {
   ASSIGN_OR_RETURN(const std::int64_t bytes, client::ArrayBytes(dtype, shape));
+  std::optional<ByteSpan> span = ByteSpan{.end = bytes};
+  if (layout.strides.has_value()) span = SpanOf(shape, *layout.strides, *client::DTypeBytes(dtype));
+  if (!span.has_value()) return absl::InvalidArgumentError("strides: got elements 2^63 bytes apart; allowed: closer");
+  const std::uint64_t begin = address + static_cast<std::uint64_t>(span->begin);
+  const std::uint64_t end = address + static_cast<std::uint64_t>(span->end);
+  ASSIGN_OR_RETURN(CudaAllocation::Facts facts, FactsOf(begin));
   if (!facts.pieces.empty()) {
-    const std::uint64_t end = address + static_cast<std::uint64_t>(bytes);
-    std::shared_ptr<CudaAllocation> known = FindBefore(address);
-    if (known != nullptr && HasPieces(known->facts(), address, end)) {
-      return CudaArray(std::move(known), address, std::move(dtype), std::move(shape), stream);
+    std::shared_ptr<CudaAllocation> known = FindBefore(begin);
+    if (known != nullptr && HasPieces(known->facts(), begin, end)) {
+      return CudaArray(std::move(known), address, std::move(dtype), std::move(shape), stream, std::move(layout));
     }
     const std::uint64_t owner_end = owner.first + owner.second;
-    const bool within = owner.first <= address && owner_end >= end;
+    const bool within = owner.first <= begin && owner_end >= end;
     if (within && owner.first < facts.base) {
       ASSIGN_OR_RETURN(CudaAllocation::Facts first, FactsOf(owner.first));
       if (!first.pieces.empty()) facts = std::move(first);
@@ -348,10 +356,10 @@ absl::StatusOr<CudaArray> CudaArray::Find(std::uint64_t address, std::string dty
       RETURN_IF_ERROR(ExportPiece(start, /*only_look=*/true).status());
     }
   }
-  const std::int64_t left = facts.bytes - static_cast<std::int64_t>(address - facts.base);
-  if (bytes > left) {
+  const std::int64_t left = facts.bytes - static_cast<std::int64_t>(begin - facts.base);
+  if (span->end - span->begin > left) {
     return absl::InvalidArgumentError(
-        absl::StrCat("shape: got ", bytes, " bytes; allowed: the ", left, " of the allocation"));
+        absl::StrCat("shape: got ", span->end - span->begin, " bytes; allowed: the ", left, " of the allocation"));
   }
   Allocations& all = AllCuda();
   const absl::MutexLock lock(&all.mutex);
@@ -369,7 +377,7 @@ absl::StatusOr<CudaArray> CudaArray::Find(std::uint64_t address, std::string dty
     allocation = std::shared_ptr<CudaAllocation>(new CudaAllocation(facts), forget_and_delete);
     known = allocation;
   }
-  return CudaArray(std::move(allocation), address, std::move(dtype), std::move(shape), stream);
+  return CudaArray(std::move(allocation), address, std::move(dtype), std::move(shape), stream, std::move(layout));
 }
 
 void ForgetAllCuda(const client::Client& client) {

@@ -48,7 +48,8 @@ class CudaAllocation {
   // `stream` has been given. Shares the allocation the first time. FAILED_PRECONDITION: the server does not see this
   // GPU, or shares no memory. Other errors: those of Client::ShareDevice.
   absl::StatusOr<client::RemoteArray> Share(client::Client& client, std::uint64_t stream, std::uint64_t address,
-                                            const std::string& dtype, const std::vector<std::int64_t>& shape);
+                                            const std::string& dtype, const std::vector<std::int64_t>& shape,
+                                            const client::ElementLayout& layout);
   // Ends the region at this client, if there is one. Blocks for the server's answer.
   void Forget(const client::Client& client);
 
@@ -65,37 +66,40 @@ class CudaAllocation {
   std::map<const client::Client*, Owned<client::Region>> regions_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Elements in C order in an allocation, which it keeps known.
+// Elements in an allocation, which it keeps known.
 class CudaArray {
  public:
   // `stream`: the CUstream whose work writes the elements. FAILED_PRECONDITION: this process has no CUDA driver.
   // INVALID_ARGUMENT: the elements are in other memory, or in memory that CUDA can't share. `owner`: the memory, of so
   // many bytes, whose pieces are shared if those of the elements are not yet; none: theirs alone.
   static absl::StatusOr<CudaArray> Find(std::uint64_t address, std::string dtype, std::vector<std::int64_t> shape,
-                                        std::uint64_t stream, std::pair<std::uint64_t, std::uint64_t> owner);
+                                        std::uint64_t stream, std::pair<std::uint64_t, std::uint64_t> owner,
+                                        client::ElementLayout layout);
 
   // Names the allocation as long as it is known.
   std::uint64_t allocation() const { return reinterpret_cast<std::uintptr_t>(allocation_.get()); }
   // As the client's server reads them. Errors: those of CudaAllocation::Share.
   absl::StatusOr<client::RemoteArray> Share(client::Client& client) const {
-    return allocation_->Share(client, stream_, address_, dtype_, shape_);
+    return allocation_->Share(client, stream_, address_, dtype_, shape_, layout_);
   }
   void Forget(const client::Client& client) const { allocation_->Forget(client); }
 
  private:
   CudaArray(std::shared_ptr<CudaAllocation> allocation, std::uint64_t address, std::string dtype,
-            std::vector<std::int64_t> shape, std::uint64_t stream)
+            std::vector<std::int64_t> shape, std::uint64_t stream, client::ElementLayout layout)
       : allocation_(std::move(allocation)),
         address_(address),
         dtype_(std::move(dtype)),
         shape_(std::move(shape)),
-        stream_(stream) {}
+        stream_(stream),
+        layout_(std::move(layout)) {}
 
   std::shared_ptr<CudaAllocation> allocation_;
   std::uint64_t address_;
   std::string dtype_;
   std::vector<std::int64_t> shape_;
   std::uint64_t stream_;
+  client::ElementLayout layout_;
 };
 
 // Ends all regions of GPU memory at a client.

@@ -39,9 +39,10 @@ class Resident {
 class SharedCuda {
  public:
   SharedCuda(std::uint64_t address, std::string dtype, std::vector<std::int64_t> shape, std::uint64_t stream,
-             std::pair<std::uint64_t, std::uint64_t> owner)
+             std::pair<std::uint64_t, std::uint64_t> owner, std::optional<std::vector<std::int64_t>> strides)
       : array_(Run(nullptr, [&](const client::Interrupted&) {
-          return CudaArray::Find(address, std::move(dtype), std::move(shape), stream, owner);
+          return CudaArray::Find(address, std::move(dtype), std::move(shape), stream, owner,
+                                 {.strides = std::move(strides)});
         })) {}
   ~SharedCuda() {
     const Released released;  // the last one of an allocation waits for the servers

@@ -22,7 +22,7 @@ Memories& All() {
 
 }  // namespace
 
-absl::StatusOr<client::RemoteArray> Memory::Share(client::Client& client, const client::ArrayView& view) {
+absl::StatusOr<client::RemoteArray> Memory::Share(client::Client& client, const HostArray& array) {
   const absl::MutexLock lock(&mutex_);
   auto found = regions_.find(&client);
   if (found != regions_.end() && found->second.get_deleter().forked()) {
@@ -33,8 +33,9 @@ absl::StatusOr<client::RemoteArray> Memory::Share(client::Client& client, const 
     ASSIGN_OR_RETURN(client::Region region, client.Share(buffer_));
     found = regions_.emplace(&client, MakeOwned(std::move(region))).first;
   }
-  const auto offset = static_cast<const char*>(view.data) - static_cast<const char*>(data());
-  return found->second->Array(view.dtype, view.shape, offset);
+  const auto* const first =
+      array.strided == nullptr ? static_cast<const std::byte*>(array.data) : array.strided->data();
+  return found->second->Array(array.dtype, array.shape, first - static_cast<const std::byte*>(data()), array.layout);
 }
 
 void Memory::Forget(const client::Client& client) {

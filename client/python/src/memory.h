@@ -10,6 +10,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "client/python/src/elements.h"
 #include "client/python/src/fork.h"
 #include "reduced/client.h"
 #include "reduced/shared.h"
@@ -24,9 +25,9 @@ class Memory {
   void* data() const { return buffer_.data(); }
   std::int64_t bytes() const { return buffer_.bytes(); }
 
-  // The elements at `view`, which lie in this memory, as the client's server reads them. Shares the memory the first
+  // The elements of the array, which lie in this memory, as the client's server reads them. Shares the memory the first
   // time. Errors: those of Client::Share.
-  absl::StatusOr<client::RemoteArray> Share(client::Client& client, const client::ArrayView& view);
+  absl::StatusOr<client::RemoteArray> Share(client::Client& client, const HostArray& array);
   // Ends the region at this client, if there is one. Blocks for the server's answer.
   void Forget(const client::Client& client);
 

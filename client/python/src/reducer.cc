@@ -49,7 +49,10 @@ auto ReduceCuda(client::Client& client, const CudaArray& array, const client::Re
 }
 
 // The memory of Allocate that an array lies in. Null: it lies elsewhere.
-std::shared_ptr<Memory> MemoryOf(const client::ArrayView& array) {
+std::shared_ptr<Memory> MemoryOf(const HostArray& array) {
+  if (array.strided != nullptr) {
+    return Find(array.strided->data() + array.bytes.begin, array.bytes.end - array.bytes.begin);
+  }
   const absl::StatusOr<std::int64_t> bytes = client::ArrayBytes(array.dtype, array.shape);
   return bytes.ok() ? Find(array.data, *bytes) : nullptr;
 }
@@ -106,7 +109,7 @@ absl::StatusOr<std::vector<client::Reply>> ReduceOperands(client::Client& client
         readable.emplace_back(*std::move(shared));
         continue;
       }
-      const auto* const view = std::get_if<client::ArrayView>(&operands[i]);
+      const auto* const view = std::get_if<HostArray>(&operands[i]);
       if (view == nullptr) {
         readable.emplace_back(std::get<client::RemoteArray>(operands[i]));
         continue;
@@ -136,7 +139,7 @@ absl::StatusOr<std::vector<client::Reply>> ReduceOperands(client::Client& client
 
 // OK, if the engine of this process reads the array.
 absl::Status CheckIsHere(const Operand& array) {
-  if (std::holds_alternative<client::ArrayView>(array)) return absl::OkStatus();
+  if (std::holds_alternative<HostArray>(array)) return absl::OkStatus();
   return absl::InvalidArgumentError(std::holds_alternative<CudaArray>(array)
                                         ? "array: got memory of a GPU with local:; allowed: host memory"
                                         : "array: got a resident array of a server; allowed: arrays of local:");
@@ -187,11 +190,11 @@ void Remote::Close() {
   ForgetAllCuda(*client);
 }
 
-absl::StatusOr<client::Reply> Remote::ReduceRegion(client::Client& client, const client::ArrayView& array,
-                                                   const Ops& ops, const client::ReduceOptions& options) {
+absl::StatusOr<client::Reply> Remote::ReduceRegion(client::Client& client, const HostArray& array, const Ops& ops,
+                                                   const client::ReduceOptions& options) {
   const bool must = options.via == kRegion;
-  ASSIGN_OR_RETURN(const std::int64_t bytes, client::ArrayBytes(array.dtype, array.shape));
-  const std::shared_ptr<Memory> memory = Find(array.data, bytes);
+  RETURN_IF_ERROR(client::ArrayBytes(array.dtype, array.shape).status());
+  const std::shared_ptr<Memory> memory = MemoryOf(array);
   if (memory == nullptr && must) {
     return absl::InvalidArgumentError("via: got region for an array in other memory; allowed: arrays of reduced.empty");
   }
@@ -220,7 +223,7 @@ absl::StatusOr<client::Reply> Remote::Reduce(const Operand& array, const Ops& op
     };
     if (const auto* const cuda = std::get_if<CudaArray>(&array)) return ReduceCuda(client, *cuda, options, reduce);
     if (const auto* const remote = std::get_if<client::RemoteArray>(&array)) return reduce(*remote, options);
-    const auto& view = std::get<client::ArrayView>(array);
+    const auto& view = std::get<HostArray>(array);
     if (options.via == "auto" || options.via == kRegion) return ReduceRegion(client, view, ops, options);
     return reduce(view, options);
   });
@@ -229,7 +232,7 @@ absl::StatusOr<client::Reply> Remote::Reduce(const Operand& array, const Ops& op
 absl::StatusOr<client::ArrayReply> Remote::ReduceArray(const Operand& array, const Ops& ops, const Partition& partition,
                                                        const client::ReduceOptions& options) {
   return With([&](client::Client& client) -> absl::StatusOr<client::ArrayReply> {
-    const bool in_memory = std::holds_alternative<client::ArrayView>(array);
+    const bool in_memory = std::holds_alternative<HostArray>(array);
     const bool shares = shares_ && (!in_memory || options.via == "auto");
     const auto reduce = [&](const auto& each, const client::ReduceOptions& own) {
       return ReduceBeside(
@@ -239,7 +242,7 @@ absl::StatusOr<client::ArrayReply> Remote::ReduceArray(const Operand& array, con
     };
     if (const auto* const cuda = std::get_if<CudaArray>(&array)) return ReduceCuda(client, *cuda, options, reduce);
     if (const auto* const remote = std::get_if<client::RemoteArray>(&array)) return reduce(*remote, options);
-    const auto& view = std::get<client::ArrayView>(array);
+    const auto& view = std::get<HostArray>(array);
     if (const std::shared_ptr<Memory> memory = shares ? MemoryOf(view) : nullptr; memory != nullptr) {
       const absl::StatusOr<client::RemoteArray> shared = memory->Share(client, view);
       if (shared.ok()) return reduce(*shared, options);
@@ -302,7 +305,7 @@ absl::StatusOr<client::Reply> RemoteSession::Reduce(const Operand& array, const 
   };
   if (const auto* const cuda = std::get_if<CudaArray>(&array)) return ReduceCuda(*open.client, *cuda, options, reduce);
   if (const auto* const remote = std::get_if<client::RemoteArray>(&array)) return reduce(*remote, options);
-  const auto& view = std::get<client::ArrayView>(array);
+  const auto& view = std::get<HostArray>(array);
   absl::StatusOr<client::Reply> reply = reduce(view, options);
   return IsTooLarge(reply.status()) ? open.client->Reduce(view, ops, options) : std::move(reply);
 }
@@ -319,7 +322,7 @@ absl::StatusOr<client::ArrayReply> RemoteSession::ReduceArray(const Operand& arr
   };
   if (const auto* const cuda = std::get_if<CudaArray>(&array)) return ReduceCuda(*open.client, *cuda, options, reduce);
   if (const auto* const remote = std::get_if<client::RemoteArray>(&array)) return reduce(*remote, options);
-  return reduce(std::get<client::ArrayView>(array), options);
+  return reduce(std::get<HostArray>(array), options);
 }
 
 absl::StatusOr<std::vector<client::Reply>> RemoteSession::ReduceMany(const std::vector<Operand>& operands,
@@ -350,20 +353,20 @@ const client::LocalEngine& Local::Engine() {
 absl::StatusOr<client::Reply> Local::Reduce(const Operand& array, const Ops& ops,
                                             const client::ReduceOptions& options) {
   RETURN_IF_ERROR(CheckIsHere(array));
-  return Engine().Reduce(std::get<client::ArrayView>(array), ops, options);
+  return Engine().Reduce(std::get<HostArray>(array), ops, options);
 }
 
 absl::StatusOr<client::ArrayReply> Local::ReduceArray(const Operand& array, const Ops& ops, const Partition& partition,
                                                       const client::ReduceOptions& options) {
   RETURN_IF_ERROR(CheckIsHere(array));
-  return Engine().ReduceArray(std::get<client::ArrayView>(array), ops, partition.options, options);
+  return Engine().ReduceArray(std::get<HostArray>(array), ops, partition.options, options);
 }
 
 absl::StatusOr<std::vector<client::Reply>> Local::ReduceMany(const std::vector<Operand>& operands, const Ops& ops,
                                                              const client::ReduceOptions& options) {
   std::vector<client::ArrayView> views;
   for (std::size_t i = 0; i < operands.size(); ++i) {
-    const auto* const view = std::get_if<client::ArrayView>(&operands[i]);
+    const auto* const view = std::get_if<HostArray>(&operands[i]);
     if (view == nullptr) {
       return OfOperand(i, absl::InvalidArgumentError("array: got one of a server or a GPU; allowed: arrays of local:"));
     }

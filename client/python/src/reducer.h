@@ -13,6 +13,7 @@
 #include "absl/synchronization/mutex.h"
 #include "client/local/local.h"
 #include "client/python/src/cuda.h"
+#include "client/python/src/elements.h"
 #include "client/python/src/fork.h"
 #include "kernels/system/status_macros.h"
 #include "reduced/client.h"
@@ -33,7 +34,7 @@ struct Partition {
 };
 
 // An array: in host memory, on a server, or in memory of a GPU of this process.
-using Operand = std::variant<client::ArrayView, client::RemoteArray, CudaArray>;
+using Operand = std::variant<HostArray, client::RemoteArray, CudaArray>;
 
 // Thread-safe. Every call is FAILED_PRECONDITION after Close. Python destroys them, with the GIL, which the destructors
 // release while they wait for the server.
@@ -122,7 +123,7 @@ class Remote final : public Reducer {
   absl::StatusOr<std::unique_ptr<RemoteSession>> OpenSession(const std::string& via);
 
  private:
-  absl::StatusOr<client::Reply> ReduceRegion(client::Client& client, const client::ArrayView& array, const Ops& ops,
+  absl::StatusOr<client::Reply> ReduceRegion(client::Client& client, const HostArray& array, const Ops& ops,
                                              const client::ReduceOptions& options);
 
   const client::ClientOptions options_;
