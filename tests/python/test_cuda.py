@@ -178,6 +178,23 @@ def test_orders_of_memory(gpu):
     assert gpu.argmax(reversed_) == x[::-1, :, ::-1].argmax()
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_strides(gpu, kind):
+    """The server gathers the elements, in the memory of the GPU."""
+    x = np.random.default_rng(6).normal(size=(30, 40)).astype("f4")
+    array = kind(segment := Segment(8192), segment.array(x, WithInterface).host)
+    for cut in (np.s_[:, ::2], np.s_[1::3], np.s_[:, 5], np.s_[4:, :7]):
+        view, here = x[cut], array[cut]
+        assert gpu.reduce(here, "max,argmax").argmax == view.argmax() and gpu.median(here) == np.median(view.astype("f8"))
+        assert np.array_equal(gpu.max(here, axis=0), view.max(axis=0))
+        with gpu.session(via="ring") as session:
+            assert session.min(here) == view.min()
+    given = {"columns": array[:, ::2], "whole": array, "row": array[3]}
+    found = gpu.reduce_many(given, "max,count")
+    assert [found[name].max for name in given] == [x[:, ::2].max(), x.max(), x[3].max()]
+    assert gpu.max(array[:, ::2], where=kind(segment := Segment(8192), segment.array(np.repeat(x > 0, 2, axis=0), WithInterface).host)[::2, ::2]) == x[:, ::2].max()
+
+
 def test_no_elements(gpu):
     for kind in KINDS:
         result = gpu.reduce(Segment(64).array(np.empty((0, 3), "f4"), kind), "sum,count")
