@@ -219,7 +219,8 @@ absl::StatusOr<std::vector<Reply>> Session::ReduceMany(const std::vector<Operand
   const auto alone = [&](const ArrayView& array, const ReduceOptions& own) -> absl::StatusOr<Reply> {
     ASSIGN_OR_RETURN(const std::int64_t bytes, ArrayBytes(array.dtype, array.shape));
     ASSIGN_OR_RETURN(const absl::string_view via, ChooseVia(own.via, bytes));
-    const bool in_ring = ring_ != nullptr && own.via != kStream && array.reader.read == nullptr;
+    const bool in_ring =
+        ring_ != nullptr && own.via != kStream && (array.reader.read == nullptr || array.reader.in_memory);
     if (in_ring && (via == kInline || bytes <= ring_->arena_bytes())) return ring_->Reduce(array, ops, own);
     return Client(connection_).Reduce(array, ops, own);
   };

@@ -38,8 +38,8 @@ struct ArrayRef {
   int file = -1;
   std::int64_t offset = 0;
   // kHost, kFile: copies elements that are not next to each other, or have other bytes than engines take. If it is set,
-  // `data` is null, and kFile says that copying may block. The CPU engine has a block of a whole array copied at a time,
-  // and with a partition the array, within its budget; the CUDA engine the chunks that it copies to its device.
+  // `data` is null, and kFile says that copying may block. The CPU engine has a block of a whole array copied at a
+  // time, and with a partition the array, within its budget; the CUDA engine the chunks that it copies to its device.
   const ReadElements* read = nullptr;
   // kDevice: where such elements are. If it is set, `data` is null. A kernel copies them, within the budget of the
   // device, before they are reduced, and Timing::scratch_copy_us has the time of that.
