@@ -64,10 +64,12 @@ absl::Status ToProto(const ArrayView& array, v1::ArraySpec* spec) {
 
 absl::Status ToProto(const RemoteArray& array, v1::RegionPart* region) {
   region->set_token(array.token());
-  region->set_offset(array.offset());
-  region->set_big_endian(array.layout().big_endian);
-  if (!array.layout().strides.has_value()) return absl::OkStatus();
-  const std::vector<std::int64_t>& strides = *array.layout().strides;
+  const ElementLayout& layout = array.layout();
+  const bool has_strides = layout.strides.has_value() && !layout.strides->empty();
+  region->set_offset(has_strides || layout.big_endian ? -1 - array.offset() : array.offset());
+  region->set_big_endian(layout.big_endian);
+  if (!layout.strides.has_value()) return absl::OkStatus();
+  const std::vector<std::int64_t>& strides = *layout.strides;
   const std::size_t dimensions = array.elements().shape.size();
   if (strides.size() != dimensions) {
     return absl::InvalidArgumentError(absl::StrCat("strides: got ", strides.size(), "; allowed: ", dimensions,

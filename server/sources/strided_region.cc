@@ -50,6 +50,12 @@ absl::StatusOr<std::vector<std::int64_t>> StridesOf(const v1::RegionPart& part, 
 
 absl::StatusOr<HeldArray> FindStrided(const Regions& regions, const v1::RegionPart& part, DType dtype,
                                       absl::Span<const std::int64_t> shape) {
+  if (part.offset() >= 0) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "region.offset: got %d with strides or big_endian; allowed: -1 - the byte, below 0", part.offset()));
+  }
+  v1::RegionPart at = part;
+  at.set_offset(-1 - part.offset());
   StridedArray array{.width = RowOf(dtype).bytes, .shape = {shape.begin(), shape.end()}, .swaps = part.big_endian()};
   ASSIGN_OR_RETURN(array.strides, StridesOf(part, array.width, shape));
   const std::optional<ByteSpan> span = SpanOf(array.shape, array.strides, array.width);
@@ -57,7 +63,7 @@ absl::StatusOr<HeldArray> FindStrided(const Regions& regions, const v1::RegionPa
     return absl::OutOfRangeError(
         "region.strides: got elements that are 2^63 bytes or more apart; allowed: within the bytes of the region");
   }
-  ASSIGN_OR_RETURN(HeldArray found, regions.Find(part, *span));
+  ASSIGN_OR_RETURN(HeldArray found, regions.Find(at, *span));
   if (span->end == span->begin) return found;  // it has no elements
   array.data = static_cast<const std::byte*>(found.array.data);
   const auto strided = std::make_shared<StridedRegion>(StridedRegion{StridedReader(array), std::move(found)});

@@ -13,7 +13,7 @@ namespace reduced::server {
 
 // Finds an array of that shape, which has been checked, as Regions::Find does: with ArrayRef::read in host memory,
 // ArrayRef::strided in that of a device; as any other array, if its elements lie next to each other in C order.
-// INVALID_ARGUMENT: the strides are not as many as dimensions, or more than 64.
+// INVALID_ARGUMENT: the strides are not as many as dimensions, or more than 64, or the offset is not below 0.
 absl::StatusOr<HeldArray> FindStrided(const Regions& regions, const v1::RegionPart& part, DType dtype,
                                       absl::Span<const std::int64_t> shape);
 

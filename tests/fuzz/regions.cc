@@ -34,6 +34,7 @@ void FindStridedElements(const server::Regions& regions, v1::RegionPart part, In
   constexpr DType kDTypes[] = {DType::kU8, DType::kU16, DType::kF32, DType::kF64};
   const DType dtype = kDTypes[numbers.Choice(4)];
   part.set_big_endian(numbers.Choice(2) == 1);
+  if (part.offset() >= 0) part.set_offset(-1 - part.offset());
   std::vector<std::int64_t> shape;
   std::int64_t count = 1;
   while (!numbers.empty()) {

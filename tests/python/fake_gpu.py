@@ -61,6 +61,9 @@ class WithInterface:
         return {"shape": self.shape, "typestr": self.host.dtype.str, "data": address, "version": 3, "stream": self.stream,
                 "strides": None if self.host.flags.c_contiguous else self.host.strides}
 
+    def copy_to_host(self):
+        return self.host.copy()
+
     def __getitem__(self, cut):
         return type(self)(self.segment, self.host[cut], self)
 
@@ -73,6 +76,10 @@ class WithDlpack(WithInterface):
     """As CuPy's."""
 
     flags = None
+    copy_to_host = None
+
+    def get(self):
+        return self.host.copy()
 
     def __dlpack_device__(self):
         return (2, 0)

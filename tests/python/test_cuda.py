@@ -156,6 +156,40 @@ def test_what_has_no_dtype_of_the_service(gpu, local):
         gpu.put(Segment(64).array(np.ones(2), Tensor))
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_copies_in_host_memory(gpu, local, kind):
+    """What cannot be shared, and what nobody shares."""
+    x = np.array([[3.0, np.nan], [1, 2]])
+    here, there = Segment(256).array(x, kind), Segment(256, capable=False).array(x, kind)
+    with pytest.raises(reduced.Error, match="can't share.*copy=True"):
+        gpu.sum(there)
+    for caller, array in ((gpu, there), (gpu, here), (local, here)):
+        result = caller.reduce(array, "sum,max", nan="omit", copy=True)
+        assert (result.sum, result.max) == (6, 3) and result.ran_on.engine == "cpu" and result.via != "region"
+        assert caller.nan_count(array, copy=True) == 1 and caller.describe(array, copy=True).missing == 1
+        assert caller.sum(array, 0, nan="omit", copy=True).tolist() == [4, 2]
+        many = caller.reduce_many({"x": array, "y": x[0]}, "nan_count", copy=True)
+        assert [each.nan_count for each in many.values()] == [1, 1]
+        beside = {"where": Segment(64).array(~np.isnan(x), kind), "keys": Segment(64).array(np.array([1, 0], "i4"), kind)}
+        assert caller.sum(array, copy=True, **beside).tolist() == [[1, 2], [3, 0]]
+        assert caller.dot(array, Segment(64).array(np.ones((2, 2)), kind), nan="omit", copy=True) == 6
+    assert gpu.sum(here, nan="omit", copy=False) == 6 and gpu.sum(x, nan="omit", copy=True) == 6
+    with pytest.raises(TypeError, match="copy: got 'yes'"):
+        gpu.sum(here, copy="yes")
+
+
+def test_copies_of_coroutines(gpu_server):
+    array = Segment(64, capable=False).array(np.arange(4.0), WithDlpack)
+
+    async def ask():
+        async with reduced.aio.connect(gpu_server.unix) as client:
+            described = await client.describe(array, copy=True)
+            return await client.sum(array, copy=True), await client.reduce_many([array], "sum", copy=True), described.max
+
+    total, many, most = asyncio.run(ask())
+    assert (total, many[0].sum, most) == (6, 6, 3)
+
+
 def test_orders_of_memory(gpu):
     x = np.arange(24.0).reshape(2, 3, 4)
     for kind in KINDS[1:]:

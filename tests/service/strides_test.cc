@@ -43,7 +43,7 @@ class StridesTest : public ::testing::Test {
     request.mutable_array()->mutable_shape()->Add(shape.begin(), shape.end());
     v1::RegionPart& part = *request.mutable_region();
     part.set_token(token);
-    part.set_offset(offset);
+    part.set_offset(strides.empty() && !big_endian ? offset : -1 - offset);
     part.mutable_strides()->Add(strides.begin(), strides.end());
     part.set_big_endian(big_endian);
     return SumOf(request);
@@ -130,7 +130,8 @@ TEST_F(StridesTest, HostileStrides) {
             "OUT_OF_RANGE: region.strides: got an array from byte -4 on; allowed: within the 4800 bytes of the region");
   EXPECT_THAT(error({2}, 0, {kLeast}), StartsWith("OUT_OF_RANGE: region.strides: got an array from byte -92"));
   EXPECT_THAT(error({2}, kMost, {kLeast}), StartsWith("OUT_OF_RANGE: region.strides: "));
-  EXPECT_THAT(error({2}, -4, {4}), StartsWith("OUT_OF_RANGE: region.strides: "));
+  EXPECT_EQ(error({2}, -4, {4}),
+            "INVALID_ARGUMENT: region.offset: got 3 with strides or big_endian; allowed: -1 - the byte, below 0");
   const char* const apart =
       "OUT_OF_RANGE: region.strides: got elements that are 2^63 bytes or more apart; allowed: within the bytes of the "
       "region";
@@ -162,6 +163,7 @@ TEST_F(StridesTest, ACopyForAPartitionIsWithinTheMemoryOfTheServer) {
     request.mutable_array()->add_shape(size);
   request.mutable_axes()->add_axis(0);
   request.mutable_region()->set_token(sharer.Share(memory).token());
+  request.mutable_region()->set_offset(-1);
   for (int i = 0; i < 2; ++i) request.mutable_region()->add_strides(0);
   ServerOptions options;
   options.limits.max_run_time = absl::Hours(1000);

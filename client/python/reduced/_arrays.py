@@ -14,6 +14,7 @@ from reduced import _core
 from reduced._containers import a_or_an, on_host, read, refused, refused_objects, without_gradient
 from reduced._copies import PIECE, both, contiguous
 from reduced._cuda import CudaElements, cuda_elements, layout_of
+from reduced._options import Options, check_options
 
 _NUMPY: dict[str, type[np.generic]] = {
     "bool": np.bool_, "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64, "u8": np.uint8, "u16": np.uint16,
@@ -105,7 +106,7 @@ def located(array: Any, *, ordered: bool, gpu: bool = True, strided: bool = Fals
             return cuda_elements(layout, ordered=ordered)
         if device is not None and device not in _HOST:
             raise TypeError(f"array: got {_DEVICES.get(device, 'memory of another device')}; allowed: host memory (copy it "
-                            "there, for instance by .cpu() or .get())")
+                            "there, by copy=True of a reduction, .cpu() or .get())")
         narrow = FROM_ML_DTYPES.get(str(getattr(array, "dtype", "")).rpartition(".")[2])
         if device is not None and narrow is not None:
             array = without_gradient(array)
@@ -176,6 +177,29 @@ def on_gpu(array: Any) -> bool:
         return type(array) is not np.ndarray and _device(array) == _CUDA
     except TypeError:  # whoever reads it says why not
         return False
+
+
+def on_request(array: Any, options: Options) -> tuple[Any, Options]:
+    """The array and the options without `copy`; if that is True, those that a GPU has are copied to host memory, after the work of their
+    stream."""
+    if "copy" not in options:
+        return array, options
+    check_options({"copy": options["copy"]})
+    rest: Any = {name: value for name, value in options.items() if name != "copy"}
+    if options["copy"]:
+        array = _copied(array)
+        rest = {name: _copied(value) for name, value in rest.items()}
+    return array, rest
+
+
+def _copied(array: Any) -> Any:
+    """A copy in host memory of an array that a GPU has; else the array."""
+    if not on_gpu(array):
+        return array
+    for name in ("cpu", "get", "copy_to_host"):  # PyTorch, CuPy, Numba
+        if (copy := getattr(without_gradient(array), name, None)) is not None:
+            return copy()
+    return np.asarray(array)
 
 
 def _described(array: npt.NDArray[Any], ordered: bool) -> _core.Strided | None:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reduced import _core, _labels, _layouts, _many, _times
-from reduced._arrays import Elements, bits_dtype, elements, located, mask_of, on_gpu, plain_dtype
+from reduced._arrays import Elements, bits_dtype, elements, located, mask_of, on_gpu, on_request, plain_dtype
 from reduced._containers import read
 from reduced._copies import PIECE, both, copied
 from reduced._cuda import CudaElements, forget_all
@@ -146,6 +146,7 @@ class _Reducer(Ops[np.number[Any], np.float64, int, np.bool_, npt.NDArray[Any], 
         self.close()
 
     def _reduce(self, array: Any, names: Sequence[str], options: Options, interrupt: _core.Interrupt | None) -> Result:
+        array, options = on_request(array, options)
         if not _labels.concern(array, options):
             return self._reduce_plain(array, names, options, interrupt)
         return _labels.reduce(functools.partial(self._reduce_plain, interrupt=interrupt), array, names, options, self._server)
@@ -246,6 +247,7 @@ class _Reducer(Ops[np.number[Any], np.float64, int, np.bool_, npt.NDArray[Any], 
 
     def _located(self, array: Any, names: Sequence[str], options: Options) -> tuple[Any, Options]:
         """The array and the options with what this thread knows of arrays of a GPU, which is their streams."""
+        array, options = on_request(array, options)
         if not self._reads_gpus:
             return array, options
         if on_gpu(array):
@@ -313,6 +315,7 @@ class _Reducer(Ops[np.number[Any], np.float64, int, np.bool_, npt.NDArray[Any], 
         return self._opener._core.default_owner if isinstance(self._opener._core, _core.Remote) else ""
 
     def _describe(self, array: Any, options: Options, interrupt: _core.Interrupt | None) -> Result:
+        array, options = on_request(array, options)
         if not _labels.concern(array, options):
             return self._describe_plain(array, options, interrupt)
         return _labels.reduce(lambda plain, _, given: self._describe_plain(plain, given, interrupt), array, _DESCRIBED, options, None)

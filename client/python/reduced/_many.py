@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from reduced import _core, _labels
-from reduced._arrays import Elements, located
+from reduced._arrays import Elements, located, on_request
 from reduced._containers import read
 from reduced._cuda import CudaElements
 from reduced._errors import Error, InvalidArgumentError
@@ -67,6 +67,8 @@ def reduce_many(reducer: _Reducer, arrays: Any, names: Sequence[str], positions:
                 interrupt: _core.Interrupt | None) -> Any:
     """`positions`: whether an op depends on where elements are."""
     keys, values, mapping = keyed(arrays)
+    values = [on_request(array, options)[0] for array in values]
+    _, options = on_request(None, options)
     results: list[Any] = [None] * len(keys)
     together: list[int] = []  # the places of those that go in one call
     given: list[Any] = []

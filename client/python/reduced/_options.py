@@ -40,6 +40,7 @@ class WholeOptions(TypedDict, total=False):
     pipeline: str
     block_size: int
     via: Via
+    copy: bool
     timeout: float | None
     state: bool
     results: bool
@@ -106,6 +107,7 @@ class Options(OneOptions, total=False):
     pipeline: str = "". One of the ladder; by default the engine's.
     block_size: int = 0. The threads of a block, for pipelines that take it; 0: the pipeline's.
     via: str = "auto". How the elements reach the server; or "inline", "stream", "region".
+    copy: bool = False. True: arrays of a GPU are copied to host memory first, as is needed where a server cannot read them.
     timeout: float | None = None. In seconds; None: the client's, and a second more for each 64 MiB.
     state: bool = False. True fills in `Result.state`.
     results: bool = True. False, with `state`: no results, which a part of an array may not have by itself.
@@ -146,12 +148,13 @@ class Options(OneOptions, total=False):
     weights: Any
 
 
-# The values that options have when they are not given. The first ones are of every reduction, the others of arrays of results.
+# The values that options have when they are not given. The library has the first ones with every reduction; the others are those of
+# arrays of results, and what the package itself does.
 DEFAULTS: Options = {"engine": "auto", "device": "", "pipeline": "", "precision": "", "nan": "propagate", "overflow": "error", "ddof": 0,
                      "block_size": 0, "via": "auto", "timeout": None, "state": False, "results": True}
 _OTHERS: Options = {"axis": None, "keepdims": False, "segments": None, "lengths": None, "keys": None, "groups": None, "outside": "error",
                     "bucket": None, "missing": "drop", "sort": True, "where": None, "empty": "error", "keep": False, "ttl": 0, "owner": None,
-                    "keep_attrs": False, "y": None, "weights": None}
+                    "keep_attrs": False, "copy": False, "y": None, "weights": None}
 
 
 def along(axis: Axis, options: AxisOptions) -> Options:

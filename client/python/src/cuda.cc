@@ -206,7 +206,7 @@ absl::StatusOr<int> ExportPiece(std::uint64_t address, bool only_look) {
     return absl::InvalidArgumentError(
         "array: got memory of a GPU that CUDA can't share, such as a stream-ordered pool's (cudaMallocAsync); allowed: "
         "memory of cudaMalloc, memory of cuMemCreate that has file descriptors, such as PyTorch's expandable segments "
-        "and JAX's, or a copy in host memory");
+        "and JAX's, or a copy in host memory (copy=True)");
   }
   int file = 0;
   if (!only_look) {
