@@ -89,8 +89,13 @@ class WithDlpack(WithInterface):
         capsule = self.host.__dlpack__()
         pointer = ctypes.pythonapi.PyCapsule_GetPointer
         pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-        device = ctypes.c_int32.from_address(pointer(capsule, b"dltensor") + 8)  # DLTensor.device.device_type
-        device.value = 2
+        tensor = pointer(capsule, b"dltensor")
+        ctypes.c_int32.from_address(tensor + 8).value = 2  # DLTensor.device.device_type
+        strides = ctypes.c_void_p.from_address(tensor + 32).value
+        for axis in range(self.host.ndim if strides else 0):
+            stride, size = ctypes.c_int64.from_address(strides + 8 * axis), self.host.itemsize
+            if stride.value < 0:  # CuPy divides bytes as unsigned numbers
+                stride.value = ((1 << 64) + stride.value * size) // size
         return capsule
 
 

@@ -193,7 +193,7 @@ def test_copies_of_coroutines(gpu_server):
 def test_orders_of_memory(gpu):
     x = np.arange(24.0).reshape(2, 3, 4)
     for kind in KINDS[1:]:
-        for view in (x.transpose(2, 0, 1), np.asfortranarray(x), x[:, ::2], x[..., 1], np.broadcast_to(x[0, 0], (3, 4))):
+        for view in (x.transpose(2, 0, 1), np.asfortranarray(x), x[:, ::2], x[..., 1], np.broadcast_to(x[0, 0], (3, 4)), x[::-1], x[:, ::-1, ::2]):
             segment = Segment(4096)
             base = view if view.base is None else x
             here = segment.bytes[: base.nbytes].view("f8")

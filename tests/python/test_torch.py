@@ -77,6 +77,16 @@ def test_the_same_wherever_they_are(server):
     assert len({whole, fingerprint(arrays)}) == 1
 
 
+def test_one_rank_has_all_and_the_others_nothing():
+    for shape in ((6,), (1,), (3, 2), (0,), (0, 3)):
+        array = np.arange(np.prod(shape), dtype="f4").reshape(shape)
+        of_none = [fingerprint({"a": array[len(array):]}, places={"a": (shape, (len(array), *[0] * (array.ndim - 1)))}) for _ in range(2)]
+        of_all = fingerprint({"a": array}, places={"a": (shape, (0,) * array.ndim)})
+        for parts in ([of_all, *of_none], [*of_none, of_all], [Fingerprint.merge(of_none), of_all]):
+            assert Fingerprint.merge(parts) == fingerprint({"a": array}) and Fingerprint.merge(parts)["a"].missing == 0
+        assert Fingerprint.merge(of_none)["a"].missing == array.size
+
+
 @pytest.mark.parametrize("ranks", [1, 2, 3, 7])
 def test_the_same_under_any_sharding(ranks, server):
     arrays = weights()

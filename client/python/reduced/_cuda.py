@@ -79,6 +79,9 @@ def layout_of(array: Any) -> Layout:
         # The legacy stream waits for what writes the array.
         address, kind, bits, shape, strides = _core.cuda_layout(array.__dlpack__(stream=_LEGACY_STREAM))
         dtype = _WHOLE_KINDS.get(kind) or f"{_KINDS.get(kind, 'kind')}{bits}"
+        # CuPy divides the bytes of negative ones as unsigned numbers.
+        below_zero = (1 << 64) // (bits // 8 or 1)
+        strides = tuple(stride - below_zero if stride >= below_zero // 2 else stride for stride in strides)
         return Layout(address, _known(dtype, array), bits // 8, shape, strides, _LEGACY_STREAM, _owner(array))
     return _of_interface(array)
 

@@ -329,5 +329,7 @@ def _print(name: str, parts: Mapping[_Where, _Part]) -> Print:
     missing = math.prod(shape) - sum(math.prod(where.shape) for where in parts)
     if missing < 0:
         raise InvalidArgumentError(f"parts: got {name} with {-missing} elements more than {shape} has; allowed: parts that do not overlap")
-    results = State.merge(part.state for part in parts.values()).results
+    # Beside a part that is the whole tensor, whose state has no place, others have no elements.
+    states = [part.state for where, part in parts.items() if 0 not in where.shape] or [next(iter(parts.values())).state]
+    results = State.merge(states).results
     return Print(dtype, shape, fingerprint_text(next(iter(results.values()))), missing)
