@@ -196,7 +196,10 @@ CUresult cuMemUnmap(CUdeviceptr address, std::size_t bytes) {
   const absl::MutexLock lock(&All().mutex);
   auto each = All().mapped.lower_bound(address);
   while (each != All().mapped.end() && each->first < address + bytes) {
-    mmap(At(each->first), each->second.bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    constexpr int kNothing = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+    if (mmap(At(each->first), each->second.bytes, PROT_NONE, kNothing, -1, 0) == MAP_FAILED) {
+      return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     --All().pieces;
     --each->second.memory->mappings;
     EndIfUnused(each->second.memory);
