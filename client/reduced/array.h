@@ -86,9 +86,9 @@ struct ArrayView {
 // Where the elements of an array in a region lie, and what they are. By default they lie next to each other, in
 // row-major order, with the bytes of little-endian machines.
 struct ElementLayout {
-  // The bytes from an element to the next one along each dimension, of any sign; 0: one element stands for all along
-  // it. As many as dimensions, of which there are 64 at most; else the call is INVALID_ARGUMENT. An element outside of
-  // the region is OUT_OF_RANGE.
+  // The bytes from an element to the next one along each dimension, of any sign; 0: every index along it has the same
+  // element. As many as dimensions, of which there are 64 at most; else the call is INVALID_ARGUMENT. An element
+  // outside of the region is OUT_OF_RANGE.
   std::optional<std::vector<std::int64_t>> strides{};
   bool big_endian = false;  // the most significant byte of each element comes first
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -71,14 +72,16 @@ absl::Status CudaLane::GroupReduction::FillBrackets(DType dtype, const void* key
   constexpr std::int64_t kId = sizeof(std::uint32_t), kBound = sizeof(std::int64_t);
   const std::int64_t samples = launch.samples(), groups = brackets.groups, intervals = groups * brackets.intervals();
   const std::int64_t count_bytes = groups * brackets.slots() * kId;
+  const std::int64_t spare_taken = spare_taken_;
+  std::vector<std::unique_ptr<ArrayMemory>> held;    // of the brackets
   std::vector<std::unique_ptr<ArrayMemory>> memory;  // until the elements are collected
   std::byte *ends, *masks, *counts, *collected, *first, *unordered, *of_unordered, *placed;
   std::byte *ids, *values, *sorted_ids, *sorted, *scratch, *bounds;
-  const absl::Status allocated = Allocate({{groups * brackets.ends_of_each() * width_, &device_memory_, &ends},
-                                           {groups, &device_memory_, &masks},
-                                           {count_bytes, &device_memory_, &counts},
-                                           {launch.room * width_, &device_memory_, &collected},
-                                           {intervals * kId, &device_memory_, &first},
+  const absl::Status allocated = Allocate({{groups * brackets.ends_of_each() * width_, &held, &ends},
+                                           {groups, &held, &masks},
+                                           {count_bytes, &held, &counts},
+                                           {launch.room * width_, &held, &collected},
+                                           {intervals * kId, &held, &first},
                                            {launch.room * width_, &memory, &unordered},
                                            {launch.room * kId, &memory, &of_unordered},
                                            {samples * kId, &memory, &ids},
@@ -90,6 +93,7 @@ absl::Status CudaLane::GroupReduction::FillBrackets(DType dtype, const void* key
                                            {intervals * kId, &memory, &placed}});
   if (absl::IsResourceExhausted(allocated)) {
     lacks_room_ = false;  // sorting the rows in pieces takes less
+    spare_taken_ = spare_taken;
     return absl::OkStatus();
   }
   if (!allocated.ok()) return allocated;
@@ -130,7 +134,12 @@ absl::Status CudaLane::GroupReduction::FillBrackets(DType dtype, const void* key
     if (has_room && header.bad != 0) {
       status = BadKeyIn(keys, partition_.rows - static_cast<std::int64_t>(header.bad));
     }
-    if (has_room && status.ok() && header.unsure == 0) brackets_ = brackets;
+    if (has_room && status.ok() && header.unsure == 0) {
+      brackets_ = brackets;
+      std::move(held.begin(), held.end(), std::back_inserter(device_memory_));
+    } else {
+      spare_taken_ = spare_taken;  // the rows are sorted: that takes the memory of the brackets
+    }
   }
   if (!status.ok()) lane_.Abandon();  // memory goes that the launch may use
   return status;

@@ -26,7 +26,7 @@ struct MappedPieces {
 // As Engine::Import, by the current device.
 absl::StatusOr<std::shared_ptr<const void>> ImportPiece(int device, int file);
 
-// Maps pieces of ImportPiece, one at least, which need not be kept besides. INVALID_ARGUMENT: a piece has another size,
+// Maps pieces of ImportPiece, one at least. The mapping keeps their memory. INVALID_ARGUMENT: a piece has another size,
 // or together they have more bytes than the device. RESOURCE_EXHAUSTED: there are no addresses left.
 absl::StatusOr<MappedPieces> MapPieces(int device, const std::vector<SharedPiece>& pieces);
 

@@ -52,7 +52,7 @@ class StridedReader {
 
   // Copies elements [first, first + count) of the array, in C order.
   void Read(std::int64_t first, std::int64_t count, std::byte* to) const;
-  // The same of an array in a file, in which `data`, which is null, stands for byte `offset`. Elements up to some
+  // The same of an array in a file: `data` is null, and the first element is at byte `offset`. Elements up to some
   // hundred bytes apart are read together, others by a call of the system each. Errors: as reduced::ReadFile.
   absl::Status ReadFrom(int file, std::int64_t offset, std::int64_t first, std::int64_t count, std::byte* to) const;
 
